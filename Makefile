@@ -1,0 +1,50 @@
+# Two commands: `make run` does the main job, `make test` proves the package. Both set up what they need.
+SHELL := /bin/sh
+VENV ?= .venv
+BIN := $(VENV)/bin
+PYTHON ?=
+STAMP := $(VENV)/.ready
+OUT ?= runs/japanese-vowels
+
+ifeq ($(filter 3.81 3.82 4.% 5.%,$(MAKE_VERSION)),)
+$(error kernelhead needs GNU make 3.81 or newer, this is "$(MAKE_VERSION)")
+endif
+
+.PHONY: run test lint types tests gpu-tests coverage wheel clean help
+
+help:
+	@echo "make run     train three models on JapaneseVowels, print a table, write $(OUT)/report.html"
+	@echo "make test    lint, types, tests"
+	@echo "make clean   remove the virtual environment and caches"
+
+run: $(STAMP)
+	@$(BIN)/kernelhead train --recipe recipes/japanese_vowels.toml --out $(OUT) --fresh
+
+test: lint types tests
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+tests: $(STAMP)
+	$(BIN)/pytest -q -n 2 --dist loadfile
+
+gpu-tests:
+	python3 -m pytest -q -m gpu
+
+coverage: $(STAMP)
+	$(BIN)/pytest -q -n 2 --dist loadfile --cov --cov-report=term --cov-report=html
+
+wheel: $(STAMP)
+	$(BIN)/pip wheel --no-deps --wheel-dir dist .
+
+# One environment for both commands; made anew when what it is made from changes.
+$(STAMP): pyproject.toml constraints.txt
+	@sh scripts/setup.sh "$(VENV)" "$(PYTHON)"
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .hypothesis .mypy_cache .ruff_cache .pytest_cache htmlcov .coverage dist

@@ -1,0 +1,32 @@
+"""kernelhead predict: labels and probabilities of new series from a trained run."""
+
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+
+from kernelhead.cli.terminal import say
+from kernelhead.data import read_series, write_predictions
+from kernelhead.training import load_run
+
+HELP = "labels and probabilities of new series, as CSV"
+EXAMPLE = "kernelhead predict runs/mine new.csv --out predictions.csv"
+
+
+def arguments(parser: ArgumentParser) -> None:
+    """What the verb takes."""
+    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("data", help="data set or file (.ts, .npz, .csv); labels are not needed")
+    parser.add_argument("--split", default="test", help="train or test, where the data has both")
+    parser.add_argument("--root", type=Path, help="folder of data sets; KERNELHEAD_DATA by default")
+    parser.add_argument("--out", type=Path, default=Path("predictions.csv"), help="file to write")
+
+
+def run(chosen: Namespace, given: list[str]) -> int:
+    """Load, read, score, write."""
+    trained = load_run(chosen.run)
+    series = read_series(chosen.data, split=chosen.split, root=chosen.root)
+    shares = trained.scores(series).double().softmax(-1)
+    labels = [trained.classes[place] for place in shares.argmax(-1).tolist()]
+    write_predictions(chosen.out, series.ids, labels, shares.numpy(), trained.classes)
+    say(f"{len(series)} predictions in {chosen.out}")
+    return 0

@@ -1,0 +1,25 @@
+"""kernelhead report: one self-contained page about one run or several."""
+
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+
+from kernelhead.cli.terminal import say
+from kernelhead.records import REPORT
+from kernelhead.report import write_report
+
+HELP = "one self-contained HTML page about one run or several side by side"
+EXAMPLE = "kernelhead report runs/primal runs/softmax --out report.html"
+
+
+def arguments(parser: ArgumentParser) -> None:
+    """What the verb takes."""
+    parser.add_argument("runs", type=Path, nargs="+", help="run folders")
+    parser.add_argument("--out", type=Path, default=Path(REPORT), help="file to write")
+    parser.add_argument("--title", default="kernelhead report", help="of the page")
+
+
+def run(chosen: Namespace, given: list[str]) -> int:
+    """Read the records, write the page."""
+    say(f"report: {write_report(chosen.runs, chosen.out, title=chosen.title)}")
+    return 0

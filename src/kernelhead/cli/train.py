@@ -1,0 +1,93 @@
+"""kernelhead train: from a data set, or a file of recipes, to trained runs, a table and a report."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from kernelhead.cli.terminal import say, say_runs, watching
+from kernelhead.errors import unknown
+from kernelhead.records import REPORT
+from kernelhead.report import write_report
+from kernelhead.training import Interrupted, Recipe, is_main, read_recipes, recipe_from, train_run
+
+HELP = "train a classifier of series, or all runs of a recipe file"
+EXAMPLE = "kernelhead train JapaneseVowels --attention primal+ --epochs 40 --out runs/mine"
+OWN = ("data", "recipe", "only", "out", "fresh", "root", "config")
+
+
+def arguments(parser: ArgumentParser) -> None:
+    """What the verb takes."""
+    parser.add_argument("data", nargs="?", help="name of a data set, or a file (.ts, .npz, .csv) or folder")
+    parser.add_argument("--config", action="config", help="a file of options, such as a run's config.json")
+    parser.add_argument("--recipe", type=Path, help="TOML file of runs; other options change all of them")
+    parser.add_argument("--only", type=str, help="the one run of the recipe file to train")
+    parser.add_argument("--out", type=Path, help="run folder, or folder of run folders for a recipe file")
+    parser.add_argument(
+        "--fresh", action="store_true", help="train anew instead of going on or keeping a result"
+    )
+    parser.add_argument("--root", type=Path, help="folder of data sets; KERNELHEAD_DATA by default")
+    parser.add_class_arguments(Recipe, skip={"data"})
+
+
+def run(chosen: Namespace, given: list[str]) -> int:
+    """Train what was asked for; options that were not given keep what the recipe says."""
+    options = chosen.as_dict()
+    changes = {name: value for name, value in options.items() if name not in OWN}
+    if options.get("data"):
+        changes["data"] = options["data"]
+    if not options.get("recipe"):
+        recipe = recipe_from(changes, "kernelhead train")
+        folder = (
+            options.get("out")
+            or Path("runs") / f"{Path(recipe.data).stem}-{recipe.attention.replace(',', '-')}"
+        )
+        return _train(recipe, folder, options)
+    recipes = read_recipes(options["recipe"])
+    only = options.get("only")
+    if only is not None and only not in recipes:
+        raise unknown(str(options["recipe"]), "run", only, recipes)
+    out = options.get("out") or Path("runs") / options["recipe"].stem
+    if only is not None:
+        return _train(recipes[only].changed(changes), out / only, options)
+    return _train_all([*recipes], out, given)
+
+
+def _train(recipe: Recipe, folder: Path, options: dict[str, Any]) -> int:
+    try:
+        with watching(recipe.title) as watcher:
+            result = train_run(
+                recipe, folder, fresh=bool(options.get("fresh")), watcher=watcher, root=options.get("root")
+            )
+    except Interrupted:
+        if is_main():
+            say(f"stopped and saved; the same command without --fresh goes on with {folder}")
+        return 130
+    if not is_main():
+        return 0
+    write_report([folder], folder / REPORT, title=recipe.title)
+    if options.get("only"):
+        say(f"{recipe.title}: {result['seconds_per_epoch']:.3f} s an epoch, run folder {folder}")
+        return 0
+    say_runs([folder])
+    say(f"run folder: {folder}, report: {folder / REPORT}")
+    return 0
+
+
+def _train_all(names: list[str], out: Path, given: list[str]) -> int:
+    """Each run in a process of its own, so that its peak memory is its own."""
+    for name in names:
+        command = [sys.executable, "-m", "kernelhead.cli", "train", *given, "--only", name]
+        try:
+            code = subprocess.run(command, check=False).returncode
+        except KeyboardInterrupt:
+            code = 130
+        if code:
+            return code
+    folders = [out / name for name in names]
+    write_report(folders, out / REPORT, title=out.name)
+    say_runs(folders)
+    say(f"report: {out / REPORT}")
+    return 0

@@ -1,0 +1,105 @@
+"""The parts that every network here is made of: a block, its feed-forward, its positions."""
+
+from math import log
+
+import torch
+from torch import Tensor, nn
+
+from kernelhead.errors import BadInput, unknown
+from kernelhead.nn import AbstractKernelAttention
+
+NORMS = ("pre", "post")
+POSITIONS = ("sinusoidal", "learned", "none")
+
+
+class Block(nn.Module):
+    """An attention and a feed-forward, each with residual, layer norm and dropout.
+
+    Shapes: x (b, n, c), mask (b, n); returns (b, n, c).
+
+    Args:
+        attention: the attention, of the block's width.
+        inner: width of the feed-forward's middle.
+        norm: "pre" (norm, then the part) or "post" (the residual sum is normed).
+        dropout: on what each part adds.
+
+    Raises:
+        UnknownName: no such norm.
+
+    Example:
+        >>> from kernelhead.nn import SoftmaxAttention
+        >>> Block(SoftmaxAttention(8, heads=2), inner=16)(torch.zeros(1, 3, 8)).shape
+        torch.Size([1, 3, 8])
+    """
+
+    def __init__(
+        self, attention: AbstractKernelAttention, *, inner: int, norm: str = "pre", dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        if norm not in NORMS:
+            raise unknown("Block", "norm", norm, NORMS)
+        width = attention.width
+        self.norm, self.attention = norm, attention
+        self.attention_norm, self.forward_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.dropout = nn.Dropout(dropout)
+        self.feed_forward = nn.Sequential(
+            nn.Linear(width, inner), nn.GELU(), nn.Dropout(dropout), nn.Linear(inner, width)
+        )
+
+    def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        """Attend, then feed forward."""
+        if self.norm == "pre":
+            x = x + self.dropout(self.attention(self.attention_norm(x), mask=mask))
+            return x + self.dropout(self.feed_forward(self.forward_norm(x)))
+        x = self.attention_norm(x + self.dropout(self.attention(x, mask=mask)))
+        return self.forward_norm(x + self.dropout(self.feed_forward(x)))
+
+
+class Positions(nn.Module):
+    """Adds to every point a vector for its place.
+
+    Shapes: x (b, n, c); returns the same.
+
+    Args:
+        width: features of a point.
+        kind: "sinusoidal" for any length, "learned" up to `longest`, or "none".
+        longest: most points that learned positions serve.
+
+    Raises:
+        UnknownName: no such kind.
+        BadInput: learned positions are asked for more points than they have.
+    """
+
+    def __init__(self, width: int, *, kind: str = "sinusoidal", longest: int = 0) -> None:
+        super().__init__()
+        if kind not in POSITIONS:
+            raise unknown("Positions", "kind", kind, POSITIONS)
+        self.kind = kind
+        if kind == "learned":
+            self.table = nn.Parameter(torch.empty(longest, width).uniform_(-0.02, 0.02))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Add the positions."""
+        if self.kind == "none":
+            return x
+        if self.kind == "sinusoidal":
+            return x + sinusoids(x.shape[1], x.shape[2], x.device).to(x.dtype)
+        if x.shape[1] > self.table.shape[0]:
+            raise BadInput(
+                f"Positions: {x.shape[1]} points, but positions were learned for {self.table.shape[0]}; "
+                "use position='sinusoidal' for any length"
+            )
+        return x + self.table[: x.shape[1]]
+
+
+def sinusoids(length: int, width: int, device: torch.device | None = None) -> Tensor:
+    """Sines and cosines of geometric frequencies, (length, width).
+
+    Example:
+        >>> sinusoids(2, 4)[0]
+        tensor([0., 1., 0., 1.])
+    """
+    half = (width + 1) // 2
+    rate = torch.exp(torch.arange(half, device=device) * (-log(10_000.0) / max(half, 1)))
+    phase = torch.arange(length, device=device)[:, None] * rate
+    return torch.stack([phase.sin(), phase.cos()], dim=-1).flatten(1)[:, :width]

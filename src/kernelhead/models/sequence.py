@@ -1,0 +1,146 @@
+"""Token or time-series classifier: points in, one vector of class scores out."""
+
+from collections.abc import Sequence
+from math import sqrt
+
+import torch
+from torch import Tensor, nn
+
+from kernelhead.errors import BadInput, unknown
+from kernelhead.models.blocks import Block, Positions
+from kernelhead.models.registry import Sizes, build_attention, layer_names
+from kernelhead.shapes import check_mask, check_size
+
+POOLINGS = ("mean", "last", "cls", "flatten")
+
+
+class SequenceClassifier(nn.Module):
+    """An encoder over points and a linear head over their pooled features; padding counts for nothing.
+
+    Shapes: x (b, n, a) real-valued, or (b, n) tokens; mask (b, n), True where real; returns (b, classes).
+
+    Args:
+        classes: class scores to return.
+        channels: features of a real-valued point, or None for tokens.
+        vocabulary: number of tokens, or None for real-valued points.
+        width: of the model.
+        depth: number of layers.
+        heads: of each attention.
+        attention: of all layers, of the last ("primal+") or of each; see `layer_names`.
+        rank: of primal layers.
+        landmarks: of primal and Nystrom layers.
+        inner: middle width of the feed-forward, four times the width by default.
+        norm: "pre" or "post".
+        pooling: "mean" of real points, "last" real point, "cls" for a learned point in front, or
+            "flatten" of all `longest` points.
+        position: "sinusoidal", "learned" or "none".
+        longest: most points, where positions are learned or pooling flattens.
+        dropout: of positions, blocks and the head.
+        init: of primal weights, "orthonormal" or "published".
+
+    Raises:
+        BadInput: both or neither of channels and vocabulary, or a size out of range.
+        UnknownName: no such attention, norm, pooling, position or init.
+
+    Example:
+        >>> model = SequenceClassifier(3, channels=2, width=16, heads=2, attention="primal+", rank=4)
+        >>> model(torch.zeros(5, 9, 2)).shape
+        torch.Size([5, 3])
+    """
+
+    def __init__(
+        self,
+        classes: int,
+        *,
+        channels: int | None = None,
+        vocabulary: int | None = None,
+        width: int = 64,
+        depth: int = 2,
+        heads: int = 4,
+        attention: str | Sequence[str] = "primal",
+        rank: int = 16,
+        landmarks: int = 32,
+        inner: int | None = None,
+        norm: str = "pre",
+        pooling: str = "mean",
+        position: str = "sinusoidal",
+        longest: int = 0,
+        dropout: float = 0.0,
+        init: str = "orthonormal",
+    ) -> None:
+        super().__init__()
+        who = "SequenceClassifier"
+        check_size(who, "classes", classes)
+        check_size(who, "depth", depth)
+        if (channels is None) == (vocabulary is None):
+            raise BadInput(f"{who}: give `channels` or `vocabulary`, got {channels!r} and {vocabulary!r}")
+        if pooling not in POOLINGS:
+            raise unknown(who, "pooling", pooling, POOLINGS)
+        if longest < 1 and (pooling == "flatten" or position == "learned"):
+            raise BadInput(
+                f"{who}: `longest` is {longest}, but flatten and learned positions need one of 1 or more"
+            )
+        self.channels, self.vocabulary, self.longest, self.pooling = channels, vocabulary, longest, pooling
+        self.embedding: nn.Module
+        if channels is not None:
+            self.embedding = nn.Linear(check_size(who, "channels", channels), width)
+            self.scale = sqrt(width)
+        else:
+            self.embedding = nn.Embedding(check_size(who, "vocabulary", vocabulary), width)
+            nn.init.normal_(self.embedding.weight, std=0.02)
+            self.scale = 1.0
+        extra = int(pooling == "cls")
+        self.positions = Positions(width, kind=position, longest=longest + extra)
+        if extra:
+            self.front = nn.Parameter(torch.randn(width) * 0.02)
+        sizes = Sizes(width, heads, rank, landmarks, init=init)
+        self.blocks = nn.ModuleList(
+            Block(build_attention(name, sizes), inner=inner or 4 * width, norm=norm, dropout=dropout)
+            for name in layer_names(attention, depth)
+        )
+        self.final_norm, self.dropout = nn.LayerNorm(width), nn.Dropout(dropout)
+        self.head = nn.Linear(width * (longest if pooling == "flatten" else 1), classes)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Class scores of every sequence."""
+        x, mask = self._embedded(x, mask)
+        for block in self.blocks:
+            x = block(x, mask=mask)
+        pooled = self._pooled(self.final_norm(x), mask)
+        scores: Tensor = self.head(self.dropout(pooled))
+        return scores
+
+    def _embedded(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        who = type(self).__name__
+        wanted = f"(b, n, {self.channels})" if self.channels is not None else "(b, n) whole numbers"
+        fits = x.dim() == 2 and not x.is_floating_point() if self.channels is None else x.dim() == 3
+        if not fits or (self.channels is not None and x.shape[-1] != self.channels):
+            raise BadInput(f"{who}: `x` is {x.dtype} of shape {tuple(x.shape)}, expected {wanted}")
+        if x.shape[1] == 0:
+            raise BadInput(f"{who}: `x` {tuple(x.shape)} is an empty sequence, expected a point or more")
+        check_mask(who, mask, x if self.channels is not None else x.unsqueeze(-1))
+        if self.pooling == "flatten" and x.shape[1] > self.longest:
+            raise BadInput(f"{who}: {x.shape[1]} points, but pooling flattens {self.longest} at most")
+        if mask is not None:
+            x = x.masked_fill(~(mask if self.channels is None else mask.unsqueeze(-1)), 0)
+        points = self.embedding(x) * self.scale
+        if self.pooling == "cls":
+            front = self.front.to(points.dtype).expand(points.shape[0], 1, -1)
+            points = torch.cat([front, points], dim=1)
+            if mask is not None:
+                mask = torch.cat([mask.new_ones(mask.shape[0], 1), mask], dim=1)
+        return self.dropout(self.positions(points)), mask
+
+    def _pooled(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        x = x if mask is None else x.masked_fill(~mask.unsqueeze(-1), 0)
+        if self.pooling == "cls":
+            return x[:, 0]
+        if self.pooling == "flatten":
+            return nn.functional.pad(x, (0, 0, 0, self.longest - x.shape[1])).flatten(1)
+        if self.pooling == "mean":
+            return x.mean(1) if mask is None else x.sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
+        if mask is None:
+            return x[:, -1]
+        place = torch.arange(x.shape[1], device=x.device)
+        last = torch.where(mask, place, 0).amax(1)
+        return x[torch.arange(x.shape[0], device=x.device), last]

@@ -1,0 +1,26 @@
+"""Apply, as modules: each projects, calls an op and joins."""
+
+from kernelhead.nn.base import AbstractKernelAttention, Attended, Moments
+from kernelhead.nn.heads import merge_heads, split_heads
+from kernelhead.nn.linear import LinearAttention, NystromAttention, PerformerAttention
+from kernelhead.nn.penalties import ksvd_penalty
+from kernelhead.nn.primal import PrimalAttention, PrimalState
+from kernelhead.nn.softmax import SoftmaxAttention
+from kernelhead.nn.tape import Tape, record
+
+__all__ = [
+    "AbstractKernelAttention",
+    "Attended",
+    "LinearAttention",
+    "Moments",
+    "NystromAttention",
+    "PerformerAttention",
+    "PrimalAttention",
+    "PrimalState",
+    "SoftmaxAttention",
+    "Tape",
+    "ksvd_penalty",
+    "merge_heads",
+    "record",
+    "split_heads",
+]

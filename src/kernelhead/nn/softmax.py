@@ -1,0 +1,131 @@
+"""Softmax attention as a module, and how a module with four projections meets its two sides."""
+
+from typing import NamedTuple, Protocol
+
+from torch import Tensor, nn
+
+from kernelhead.errors import BadInput
+from kernelhead.nn.base import AbstractKernelAttention, Attended, check_heads
+from kernelhead.nn.heads import merge_heads, split_heads
+from kernelhead.ops.softmax import check_dropout, softmax_attention, softmax_pattern
+from kernelhead.pattern import Dense, Factored, Pattern
+
+
+class SoftmaxAttention(AbstractKernelAttention):
+    """Multi-head softmax attention, from `x` to itself or to a context.
+
+    Time grows as n m. A recorded pattern is the one before dropout.
+
+    Shapes: x (b, n, c), one point a row; mask (b, n), True where real; context (b, m, c); returns (b, n, c).
+
+    Args:
+        width: features of a point, c.
+        heads: heads h; must divide `width`.
+        causal: whether a point sees itself and those before it only; rules out a context.
+        dropout: probability with which an entry of the pattern is dropped in training.
+
+    Raises:
+        BadInput: the heads do not divide the width, or `dropout` is not in [0, 1).
+
+    Example:
+        >>> import torch
+        >>> SoftmaxAttention(8, heads=2)(torch.zeros(1, 3, 8), context=torch.zeros(1, 5, 8)).shape
+        torch.Size([1, 3, 8])
+    """
+
+    def __init__(self, width: int, *, heads: int, causal: bool = False, dropout: float = 0.0) -> None:
+        super().__init__()
+        check_heads("SoftmaxAttention", width, heads)
+        check_dropout("SoftmaxAttention", dropout)
+        self.width, self.heads, self.causal, self.dropout = width, heads, causal, dropout
+        self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)
+        self.value, self.out = nn.Linear(width, width), nn.Linear(width, width)
+
+    def attend(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None,
+        context: Tensor | None,
+        context_mask: Tensor | None,
+        keep: str,
+    ) -> Attended:
+        """Softmax attention in every head."""
+        refuse_causal_context(self, self.causal, context)
+        query, key, value, real = project(self, x, mask, context, context_mask)
+        dropout = self.dropout if self.training else 0.0
+        mixed = softmax_attention(query, key, value, mask=real, causal=self.causal, dropout=dropout)
+        pattern = None
+        if keep == "patterns":
+            entries = softmax_pattern(query, key, mask=real, causal=self.causal)
+            pattern = without_padding(Dense(entries), mask)
+        return Attended(self.out(merge_heads(mixed)), pattern=pattern)
+
+
+class Projections(Protocol):
+    """A module with a projection for queries, keys and values."""
+
+    heads: int
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear
+
+
+class Sides(NamedTuple):
+    """What a module attends with.
+
+    Shapes: query (b, h, n, d), key and value (b, h, m, d), real (b, 1, m), True where a key is real.
+    """
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    real: Tensor | None
+
+
+def project(
+    layer: Projections, x: Tensor, mask: Tensor | None, context: Tensor | None, context_mask: Tensor | None
+) -> Sides:
+    """Queries from `x`, keys and values from the context or from `x` too, split into heads.
+
+    Example:
+        >>> import torch
+        >>> project(SoftmaxAttention(8, heads=2), torch.zeros(1, 3, 8), None, None, None).query.shape
+        torch.Size([1, 2, 3, 4])
+    """
+    source, real = (x, mask) if context is None else (context, context_mask)
+    query = split_heads(layer.query(x), layer.heads)
+    key = split_heads(layer.key(source), layer.heads)
+    value = split_heads(layer.value(source), layer.heads)
+    return Sides(query, key, value, None if real is None else real.unsqueeze(-2))
+
+
+def without_padding(pattern: Pattern, mask: Tensor | None) -> Pattern:
+    """A pattern (b, h, n, m) with zeros in the rows of padded points.
+
+    Example:
+        >>> import torch
+        >>> without_padding(Dense(torch.ones(1, 1, 2, 1)), torch.tensor([[True, False]])).matrix().flatten()
+        tensor([1., 0.])
+    """
+    if mask is None:
+        return pattern
+    padded = ~mask[:, None, :, None]
+    if isinstance(pattern, Dense):
+        return Dense(pattern.entries.masked_fill(padded, 0))
+    return Factored(pattern.left.masked_fill(padded, 0), pattern.values, pattern.right)
+
+
+def refuse_causal_context(layer: nn.Module, causal: bool, context: Tensor | None) -> None:
+    """Refuse a context in a causal layer: points of two sequences have no common order.
+
+    Raises:
+        BadInput: the layer is causal and there is a context.
+
+    Example:
+        >>> refuse_causal_context(SoftmaxAttention(8, heads=2), False, None)
+    """
+    if causal and context is not None:
+        raise BadInput(
+            f"{type(layer).__name__}: is causal, and so takes no `context`, got {tuple(context.shape)}"
+        )

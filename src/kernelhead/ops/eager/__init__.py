@@ -1,0 +1,1 @@
+"""The definitions in plain PyTorch."""

@@ -1,0 +1,258 @@
+"""Primal attention as functions: check the axes once, then compute."""
+
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from kernelhead.errors import BadInput
+from kernelhead.kernels import AbstractKernel, Cosine
+from kernelhead.ops.eager import primal as eager
+from kernelhead.shapes import check_axes
+
+COSINE = Cosine()
+
+
+def landmark_index(count: int, length: int | Tensor, *, device: torch.device | None = None) -> Tensor:
+    r"""Positions of `count` evenly spaced landmarks among `length` points, the first and last included.
+
+    The rule of the published layers, without their round trip through the host: with
+    $\delta = (n-1)/(l-1)$, position i is $\lfloor \delta i \rfloor$ in the first half and
+    $\lfloor (n-1) - \delta (l-1-i) \rfloor$ in the second. More landmarks than points repeat points.
+
+    Shapes: length a number or (...) whole numbers; returns (count,) or (..., count).
+
+    Example:
+        >>> landmark_index(4, 10)
+        tensor([0, 3, 6, 9])
+        >>> landmark_index(4, torch.tensor([2, 7]))
+        tensor([[0, 0, 1, 1],
+                [0, 2, 4, 6]])
+    """
+    if isinstance(length, Tensor):
+        device, last = length.device, (length.clamp_min(1) - 1).to(torch.float64).unsqueeze(-1)
+    else:
+        last = torch.full((1,), length - 1, dtype=torch.float64, device=device)
+    place = torch.arange(count, dtype=torch.float64, device=device)
+    step = last / max(count - 1, 1)
+    front, back = step * place, last - step * (count - 1 - place)
+    # One landmark is the first point: its place counts as front.
+    return torch.where(place < max(count // 2, 1), front, back).to(torch.int64)
+
+
+@lru_cache(maxsize=256)
+def _cached_index(count: int, length: int, device: torch.device) -> Tensor:
+    # A tensor made in inference mode could not serve a later training step.
+    with torch.inference_mode(False):
+        return landmark_index(count, length, device=device)
+
+
+def gather_landmarks(points: Tensor, count: int, *, mask: Tensor | None = None) -> Tensor:
+    """Evenly spaced rows of (b, n, c), counted over the real points of each batch row: (b, l, c).
+
+    Example:
+        >>> x = torch.arange(4.0)[None, :, None]
+        >>> gather_landmarks(x, 2, mask=torch.tensor([[False, True, True, False]])).flatten()
+        tensor([1., 2.])
+    """
+    check_axes("gather_landmarks", points=(points, "b n c"))
+    if mask is None:
+        find = landmark_index if torch.compiler.is_compiling() else _cached_index
+        return points.index_select(1, find(count, points.shape[1], device=points.device))
+    # The i-th real point stands where the count of real points first exceeds i.
+    wanted = landmark_index(count, mask.sum(-1)) + 1
+    place = torch.searchsorted(mask.cumsum(-1), wanted).clamp_max(points.shape[1] - 1)
+    return points.gather(1, place.unsqueeze(-1).expand(-1, -1, points.shape[-1]))
+
+
+def landmark_weights(landmarks: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+    """Data-dependent weights: landmark rows times weights per landmark, both sides in one product.
+
+    Shapes: landmarks (... l p), left and right (... l s); returns two (... p s).
+    """
+    axes = {"landmarks": (landmarks, "... l p"), "left": (left, "... l s"), "right": (right, "... l s")}
+    check_axes("landmark_weights", **axes)
+    both = landmarks.mT @ torch.cat([left, right], dim=-1).to(landmarks.dtype)
+    first, second = both.split(left.shape[-1], dim=-1)
+    return first, second
+
+
+def primal_scores(
+    query: Tensor,
+    key: Tensor,
+    left: Tensor,
+    right: Tensor,
+    *,
+    kernel: AbstractKernel = COSINE,
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    r"""Scores of both sides, $e_i = W_e^\top \phi(q_i)$ and $r_j = W_r^\top \phi(k_j)$.
+
+    Shapes: query (... n d), key (... m d), left and right (... p s), where p is d for maps that keep
+    the width; mask (... n), True where real, for both sides; returns (... n s) and (... m s).
+
+    Raises:
+        ShapeError: two axes disagree.
+
+    Example:
+        >>> e, r = primal_scores(torch.eye(3), torch.eye(3), torch.ones(3, 2), torch.zeros(3, 2))
+        >>> e.shape, float(r.abs().sum())
+        (torch.Size([3, 2]), 0.0)
+    """
+    _check_sides("primal_scores", query, key, left, right, kernel)
+    left, right = left.to(query.dtype), right.to(query.dtype)
+    return eager.primal_scores(query, key, left, right, kernel, mask)
+
+
+def primal_attention(
+    query: Tensor,
+    key: Tensor,
+    left: Tensor,
+    right: Tensor,
+    join: Tensor,
+    bias: Tensor,
+    *,
+    kernel: AbstractKernel = COSINE,
+    mask: Tensor | None = None,
+) -> Tensor:
+    r"""Primal attention $o_i = C\,[e_i; r_i] + c$ at O(n d^2), with no n-by-n and no n-by-s matrix.
+
+    Shapes: query, key (... n d), left and right (... p s), join (... d 2s), bias (... d) or, per head,
+    (... 1 d); mask (... n), True where real; returns (... n d), zero at padded points.
+
+    Raises:
+        ShapeError: two axes disagree.
+
+    Example:
+        >>> x, w = torch.eye(3), torch.ones(3, 2)
+        >>> primal_attention(x, x, w, w, torch.ones(3, 4), torch.zeros(3))[0]
+        tensor([4., 4., 4.])
+    """
+    left, right, join, bias = _checked("primal_attention", query, key, left, right, join, bias, kernel)
+    return eager.primal_attention(query, key, left, right, join, bias, kernel, mask)
+
+
+def primal_attention_moments(
+    query: Tensor,
+    key: Tensor,
+    left: Tensor,
+    right: Tensor,
+    join: Tensor,
+    bias: Tensor,
+    *,
+    kernel: AbstractKernel = COSINE,
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`primal_attention` and the second moments of both scores, which the KSVD objective needs.
+
+    Shapes: as `primal_attention`; returns its output and two (... s), means over the real points
+    in float32 or better.
+    """
+    left, right, join, bias = _checked(
+        "primal_attention_moments", query, key, left, right, join, bias, kernel
+    )
+    output = eager.primal_attention(query, key, left, right, join, bias, kernel, mask)
+    left_moments = eager.score_moments(kernel.left_features(query), left, mask)
+    return output, left_moments, eager.score_moments(kernel.right_features(key), right, mask)
+
+
+def score_moments(features: Tensor, weight: Tensor, *, mask: Tensor | None = None) -> Tensor:
+    """Means over real points of the squared scores ``features @ weight``, without making them.
+
+    Shapes: features (... n p), weight (... p s), mask (... n); returns (... s), float32 or better.
+    """
+    check_axes("score_moments", features=(features, "... n p"), weight=(weight, "... p s"))
+    return eager.score_moments(features, weight, mask)
+
+
+def running_means(points: Tensor, *, mask: Tensor | None = None) -> Tensor:
+    """Mean of the real points up to each point: the causal form feeds these to the feature map.
+
+    Shapes: points (... n d), mask (... n); returns (... n d).
+
+    Example:
+        >>> running_means(torch.tensor([[1.0], [3.0], [5.0]])).flatten()
+        tensor([1., 2., 3.])
+    """
+    check_axes("running_means", points=(points, "... n d"))
+    return eager.running_means(points, mask)
+
+
+def prefix_scores(
+    query: Tensor,
+    key: Tensor,
+    rows: Tensor,
+    left: Tensor,
+    right: Tensor,
+    *,
+    kernel: AbstractKernel = COSINE,
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    r"""Scores with data-dependent weights that are built from the prefix of each point only.
+
+    The u-th real row takes slot u mod l of the weights: $W_t = g_t \sum_{u \le t} x_u w_{u \bmod l}^\top$,
+    where $g_t$ is 1 for the first l rows and l/t after, so that the weights keep their size. At t = l
+    they are those of the non-causal layer. Cost O(n p s); the state is one p-by-s matrix a side.
+
+    Shapes: query, key, rows (b, h, n, d), left and right (h, l, s), mask (b, 1, n); returns two (b, h, n, s).
+    """
+    sides = {"query": (query, "... n d"), "key": (key, "... n d"), "rows": (rows, "... n d")}
+    weights = {"left": (left, "... l s"), "right": (right, "... l s")}
+    check_axes("prefix_scores", **sides, **weights)
+    left, right = left.to(query.dtype), right.to(query.dtype)
+    return eager.prefix_scores(query, key, rows, left, right, kernel, mask)
+
+
+def prefix_weights(
+    rows: Tensor,
+    left: Tensor,
+    right: Tensor,
+    *,
+    kernel: AbstractKernel = COSINE,
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The weights that `prefix_scores` gives to the last point.
+
+    Shapes: rows (b, h, n, d), left and right (h, l, s), mask (b, 1, n); returns two (b, h, p, s).
+    """
+    check_axes("prefix_weights", rows=(rows, "... n d"), left=(left, "... l s"), right=(right, "... l s"))
+    return eager.prefix_weights(rows, left.to(rows.dtype), right.to(rows.dtype), kernel, mask)
+
+
+def _checked(
+    who: str,
+    query: Tensor,
+    key: Tensor,
+    left: Tensor,
+    right: Tensor,
+    join: Tensor,
+    bias: Tensor,
+    kernel: AbstractKernel,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    _check_sides(who, query, key, left, right, kernel)
+    check_axes(
+        who, query=(query, "... n d"), key=(key, "... n d"), join=(join, "... d j"), bias=(bias, "... d")
+    )
+    if join.shape[-1] != left.shape[-1] + right.shape[-1]:
+        raise BadInput(
+            f"{who}: `join` takes {join.shape[-1]} scores, but both sides have {2 * left.shape[-1]}"
+        )
+    dtype = query.dtype
+    return left.to(dtype), right.to(dtype), join.to(dtype), bias.to(dtype)
+
+
+def _check_sides(
+    who: str, query: Tensor, key: Tensor, left: Tensor, right: Tensor, kernel: AbstractKernel
+) -> None:
+    if kernel.keeps_width:
+        check_axes(who, query=(query, "... n d"), left=(left, "... d s"))
+        check_axes(who, key=(key, "... m d"), right=(right, "... d s"))
+        check_axes(who, left=(left, "... d s"), right=(right, "... d s"))
+        return
+    check_axes(who, query=(query, "... n d"), key=(key, "... m d"))
+    check_axes(who, left=(left, "... p s"), right=(right, "... p s"))
+    if left.shape[-2] != kernel.feature_width(query.shape[-1]):
+        width = kernel.feature_width(query.shape[-1])
+        raise BadInput(
+            f"{who}: {type(kernel).__name__} makes {width} features, but `left` takes {left.shape[-2]}"
+        )

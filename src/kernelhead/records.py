@@ -1,0 +1,101 @@
+"""What a run leaves behind: JSON written whole or not at all, and metrics one line an epoch."""
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+from typing import Any
+
+from kernelhead.errors import BadInput, CheckpointError
+
+CONFIG = "config.json"
+METRICS = "metrics.jsonl"
+RESULT = "result.json"
+SPECTRUM = "spectrum.json"
+WEIGHTS = "weights.safetensors"
+CHECKPOINT = "checkpoint.safetensors"
+REPORT = "report.html"
+
+
+def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
+    """Write to a temporary file in the same folder, then rename it over `path`.
+
+    A reader, or a run killed in between, sees the old file or the new one, never a part.
+
+    Raises:
+        CheckpointError: the folder cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as handle:
+            temporary = Path(handle.name)
+    except OSError as error:
+        raise CheckpointError(f"cannot write {path}: {error.strerror or error}") from error
+    try:
+        write(temporary)
+        with temporary.open("rb") as written:
+            os.fsync(written.fileno())
+        temporary.chmod(0o644)
+        temporary.replace(path)
+    except OSError as error:
+        raise CheckpointError(f"cannot write {path}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file whole or not at all."""
+
+    def write(temporary: Path) -> None:
+        temporary.write_text(text, encoding="utf-8")
+
+    write_atomically(path, write)
+
+
+def write_json(path: Path, record: Mapping[str, Any]) -> None:
+    """Write one JSON object, sorted as given and readable; whole or not at all."""
+    write_text(path, json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read one JSON object.
+
+    Raises:
+        BadInput: the file is missing, or is not a JSON object.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(f"{path} does not exist") from None
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise BadInput(f"{path} is not a readable JSON file: {error}") from error
+    if not isinstance(record, dict):
+        raise BadInput(f"{path} holds a {type(record).__name__}, expected a JSON object")
+    return record
+
+
+def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write rows as JSON lines, whole or not at all: metrics stay small, so each epoch rewrites them."""
+    write_text(path, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """Read JSON lines; a missing file has none.
+
+    Raises:
+        BadInput: the file cannot be read, or a line is not JSON, named by its number.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return []
+    except (OSError, UnicodeDecodeError) as error:
+        raise BadInput(f"{path} cannot be read: {error}") from error
+    rows = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            rows.append(json.loads(line))
+        except json.JSONDecodeError as error:
+            raise BadInput(f"{path}, line {number} is not JSON: {error}") from error
+    return rows

@@ -1,0 +1,30 @@
+"""The one training loop, its recipes, and the folders that runs leave behind."""
+
+from kernelhead.training.loop import (
+    Interrupted,
+    Watcher,
+    accuracy_and_loss,
+    fit,
+    is_main,
+    make_fabric,
+    scores,
+)
+from kernelhead.training.recipe import Recipe, read_recipes, recipe_from
+from kernelhead.training.runs import Trained, build, load_run, train_run
+
+__all__ = [
+    "Interrupted",
+    "Recipe",
+    "Trained",
+    "Watcher",
+    "accuracy_and_loss",
+    "build",
+    "fit",
+    "is_main",
+    "load_run",
+    "make_fabric",
+    "read_recipes",
+    "recipe_from",
+    "scores",
+    "train_run",
+]

@@ -1,0 +1,260 @@
+"""A run from its recipe to its folder, and a folder back to a model."""
+
+import platform
+import resource
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from kernelhead.data import Series, Standardiser, padded, read_series, split
+from kernelhead.errors import BadInput, CheckpointError
+from kernelhead.inspection import LayerSpectrum, spectra, spectrum_record
+from kernelhead.models import SequenceClassifier
+from kernelhead.records import CHECKPOINT, CONFIG, METRICS, RESULT, SPECTRUM, WEIGHTS, read_json, write_json
+from kernelhead.rng import seeded
+from kernelhead.training.loop import Watcher, accuracy_and_loss, fit, make_fabric, scores
+from kernelhead.training.recipe import Recipe, recipe_from
+from kernelhead.training.store import load_into, load_tensors, prepare_folder
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A trained classifier of series with all that it needs to read new ones."""
+
+    model: SequenceClassifier
+    recipe: Recipe
+    classes: tuple[str, ...]
+    standardiser: Standardiser
+
+    def scores(self, series: Series) -> Tensor:
+        """Class scores of raw series, (cases, classes).
+
+        Raises:
+            BadInput: the series have other channels than the training part.
+        """
+        return scores(self.model, self._ready(series))
+
+    def accuracy_and_loss(self, series: Series) -> tuple[float, float]:
+        """On labelled raw series."""
+        return accuracy_and_loss(self.model, self._ready(series), self.classes)
+
+    def spectra(self, series: Series, *, cases: int = 16) -> tuple[list[LayerSpectrum], dict[str, Any]]:
+        """Singular values of every attention on the first cases, and their JSON record."""
+        ready = self._ready(series.take(range(min(cases, len(series)))))
+        values, mask = padded(ready, range(len(ready)))
+        found = spectra(self.model.cpu(), torch.from_numpy(values), torch.from_numpy(mask))
+        return found, spectrum_record(found, cases=len(ready), length=ready.longest)
+
+    def _ready(self, series: Series) -> Series:
+        expected = self.model.channels
+        if series.channels != expected:
+            raise BadInput(
+                f"{series.name}: has {series.channels} channels, but the model was trained on {expected}"
+            )
+        return self.standardiser.apply(series)
+
+
+def train_run(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    fresh: bool = False,
+    watcher: Watcher | None = None,
+    root: Path | None = None,
+) -> dict[str, Any]:
+    """Train as a recipe says, into a run folder; goes on where a run of the same recipe stopped.
+
+    The test part is looked at once, after training, with the weights of the best epoch on the
+    validation part, which is cut from the training part.
+
+    Args:
+        recipe: the run's settings.
+        folder: gets the configuration, metrics, checkpoint, best weights, spectrum and result.
+        fresh: throw away what the folder holds of an earlier run.
+        watcher: is told how far the run is.
+        root: folder of data sets.
+
+    Returns:
+        The result, as written to the folder.
+
+    Raises:
+        BadInput: the data cannot be used, or the folder holds a run of another recipe.
+        CheckpointError: the folder cannot be written, or its checkpoint is broken.
+    """
+    train, test = _read(recipe, root)
+    if not fresh:
+        _check_folder(folder, recipe)
+    prepare_folder(folder)
+    fabric = make_fabric(recipe)
+    main = fabric.is_global_zero
+    if main and fresh:
+        for name in (CONFIG, CHECKPOINT, WEIGHTS, METRICS, RESULT, SPECTRUM):
+            (folder / name).unlink(missing_ok=True)
+    fabric.barrier()
+    if main:
+        write_json(folder / CONFIG, recipe.to_dict())
+    if (folder / RESULT).exists():
+        return read_json(folder / RESULT)
+    part, valid = split(train, fraction=recipe.validation, seed=recipe.seed)
+    standardiser, classes = Standardiser.fit(part), train.classes
+    model = build(recipe, classes=len(classes), channels=train.channels, longest=train.longest)
+    facts = {
+        "recipe": recipe.to_dict(),
+        "classes": list(classes),
+        "channels": train.channels,
+        "longest": train.longest,
+        "mean": standardiser.mean.tolist(),
+        "deviation": standardiser.deviation.tolist(),
+    }
+    _reset_peak(fabric.device)
+    rows = fit(
+        model,
+        standardiser.apply(part),
+        standardiser.apply(valid),
+        classes,
+        recipe,
+        fabric=fabric,
+        folder=folder,
+        facts=facts,
+        watcher=watcher,
+    )
+    peak = _peak_mib(fabric.device)
+    fabric.barrier()
+    best = max(rows, key=lambda row: (row["valid_accuracy"], -row["valid_loss"]))
+    trained = Trained(model, recipe, classes, standardiser)
+    accuracy, loss = (None, None) if test is None else trained.accuracy_and_loss(test)
+    result: dict[str, Any] = {
+        "name": recipe.title,
+        "data": train.name,
+        "test_accuracy": accuracy,
+        "test_loss": loss,
+        "valid_accuracy": best["valid_accuracy"],
+        "best_epoch": best["epoch"],
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "seconds_per_epoch": sum(row["seconds"] for row in rows) / len(rows),
+        "peak_memory_mib": peak,
+        "seed": recipe.seed,
+        "machine": _machine(fabric.device),
+        "versions": _versions(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "train_cases": len(part),
+        "valid_cases": len(valid),
+        "test_cases": 0 if test is None else len(test),
+        "classes": len(classes),
+    }
+    if main:
+        write_json(folder / SPECTRUM, trained.spectra(valid)[1])
+        write_json(folder / RESULT, result)
+    fabric.barrier()
+    return result
+
+
+def build(recipe: Recipe, *, classes: int, channels: int, longest: int) -> SequenceClassifier:
+    """The model that a recipe describes, with weights drawn from its seed."""
+    with seeded(recipe.seed):
+        return SequenceClassifier(
+            classes,
+            channels=channels,
+            width=recipe.width,
+            depth=recipe.depth,
+            heads=recipe.heads,
+            attention=recipe.attention,
+            rank=recipe.rank,
+            landmarks=recipe.landmarks or min(10 * recipe.rank, longest),
+            inner=recipe.inner or None,
+            norm=recipe.norm,
+            pooling=recipe.pooling,
+            position=recipe.position,
+            longest=longest,
+            dropout=recipe.dropout,
+            init=recipe.init,
+        )
+
+
+def load_run(folder: Path) -> Trained:
+    """The trained classifier of a run folder, on the CPU and in evaluation mode.
+
+    Raises:
+        CheckpointError: the folder holds no weights, or broken ones.
+    """
+    path = folder / WEIGHTS
+    if not path.exists():
+        raise CheckpointError(
+            f"{folder} holds no {WEIGHTS}: not a run folder, or its first epoch is not done"
+        )
+    tensors, facts = load_tensors(path)
+    try:
+        recipe = recipe_from(facts["recipe"], str(path))
+        standardiser = Standardiser(np.array(facts["mean"]), np.array(facts["deviation"]))
+        classes = tuple(facts["classes"])
+        model = build(recipe, classes=len(classes), channels=facts["channels"], longest=facts["longest"])
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{path} lacks what a run stores with its weights: {error}") from error
+    load_into(path, model, tensors)
+    return Trained(model.eval(), recipe, classes, standardiser)
+
+
+def _read(recipe: Recipe, root: Path | None) -> tuple[Series, Series | None]:
+    """The training part and, where there is one, the test part."""
+    train = read_series(recipe.data, split="train", root=root)
+    if train.labels is None:
+        raise BadInput(f"{train.name}: has no labels, so nothing can be learned from it")
+    if len(train.classes) < 2:
+        raise BadInput(
+            f"{train.name}: all {len(train)} cases are of class {train.classes[0]!r}, expected two classes"
+        )
+    if recipe.test:
+        return train, read_series(recipe.test, split="test", root=root)
+    # A single file is all training data: it has no test part of its own.
+    if Path(recipe.data).suffix in (".ts", ".csv"):
+        return train, None
+    try:
+        return train, read_series(recipe.data, split="test", root=root)
+    except BadInput:
+        return train, None
+
+
+def _check_folder(folder: Path, recipe: Recipe) -> None:
+    if not (folder / CONFIG).exists():
+        return
+    before, now = read_json(folder / CONFIG), recipe.to_dict()
+    differ = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    if differ:
+        changes = ", ".join(f"{name} {before.get(name)!r} -> {now.get(name)!r}" for name in differ)
+        raise BadInput(
+            f"{folder} holds a run of another recipe ({changes}); take another folder or say --fresh"
+        )
+
+
+def _reset_peak(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+
+
+def _peak_mib(device: torch.device) -> float:
+    """Most memory in use so far: of the device where there is one, else of this process."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device) / 2**20
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak / (2**20 if platform.system() == "Darwin" else 2**10)
+
+
+def _machine(device: torch.device) -> dict[str, str]:
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
+    return {"system": platform.system(), "device": name, "threads": str(torch.get_num_threads())}
+
+
+def _versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in ("kernelhead", "torch", "numpy"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "from source"
+    return found

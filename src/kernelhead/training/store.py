@@ -1,0 +1,101 @@
+"""Weights and checkpoints on disk: safetensors, written whole or not at all, read with a sentence."""
+
+import json
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from kernelhead.errors import CheckpointError, missing_extra
+from kernelhead.records import write_atomically
+
+
+def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Write tensors with a JSON object of facts beside them.
+
+    Raises:
+        CheckpointError: the file cannot be written.
+    """
+    try:
+        from safetensors.torch import save_file
+    except ImportError:
+        raise missing_extra("save_tensors", "safetensors", "cli") from None
+    ready = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    write_atomically(
+        path, lambda temporary: save_file(ready, temporary, metadata={"facts": json.dumps(facts)})
+    )
+
+
+def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `save_tensors` wrote.
+
+    Raises:
+        CheckpointError: the file is missing, cut short, or not one of ours.
+    """
+    try:
+        from safetensors import safe_open
+    except ImportError:
+        raise missing_extra("load_tensors", "safetensors", "cli") from None
+    if not path.is_file():
+        raise CheckpointError(f"{path} does not exist")
+    try:
+        with safe_open(path, framework="pt") as opened:
+            facts = json.loads((opened.metadata() or {})["facts"])
+            return {name: opened.get_tensor(name) for name in opened.keys()}, facts  # noqa: SIM118
+    except KeyError:
+        raise CheckpointError(f"{path} was not written by kernelhead: it holds no facts") from None
+    except Exception as error:  # the library raises its own type, which is not importable by name
+        raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
+
+
+def load_into(path: Path, module: torch.nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Put weights into a module.
+
+    Raises:
+        CheckpointError: a weight is missing, left over, or of another shape.
+    """
+    own = module.state_dict()
+    for name in own.keys() | tensors.keys():
+        if name not in tensors or name not in own:
+            where = "the file" if name not in tensors else "the model"
+            raise CheckpointError(f"{path} does not fit the model: {name!r} is not in {where}")
+        if own[name].shape != tensors[name].shape:
+            here, there = tuple(own[name].shape), tuple(tensors[name].shape)
+            raise CheckpointError(f"{path} does not fit the model: {name!r} is {there}, expected {here}")
+    module.load_state_dict(tensors)
+
+
+def optimiser_tensors(optimiser: Optimizer) -> dict[str, Tensor]:
+    """The state of an optimiser as named tensors."""
+    state = optimiser.state_dict()["state"]
+    return {
+        f"{index}.{key}": torch.as_tensor(value)
+        for index, entry in state.items()
+        for key, value in entry.items()
+    }
+
+
+def restore_optimiser(optimiser: Optimizer, tensors: dict[str, Tensor]) -> None:
+    """Put such tensors back."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        index, key = name.split(".", 1)
+        state.setdefault(int(index), {})[key] = tensor
+    optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make a run folder and see that it can be written, before any work is done.
+
+    Raises:
+        CheckpointError: it cannot.
+    """
+    probe = folder / ".writable"
+    nothing: Callable[[Path], None] = lambda temporary: None  # noqa: E731
+    write_atomically(probe, nothing)
+    with suppress(OSError):
+        probe.unlink()

@@ -1,0 +1,146 @@
+"""record: what it keeps, through which wrappers, and that nothing stays."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from kernelhead.errors import BadInput
+from kernelhead.nn import PrimalAttention, SoftmaxAttention, ksvd_penalty, record
+from tests.inputs import keep, points
+
+
+class Net(nn.Module):
+    """Two attentions, each under activation checkpointing if asked."""
+
+    def __init__(self, reentrant: bool | None = None) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            self.first = PrimalAttention(8, heads=2, rank=3, landmarks=4)
+            self.second = PrimalAttention(8, heads=2, rank=3, landmarks=3, causal=True)
+        self.reentrant = reentrant
+        self.double()
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        for module in (self.first, self.second):
+            if self.reentrant is None:
+                x = x + module(x, mask=mask)
+            else:
+                run = lambda x, module=module: module(x, mask=mask)  # noqa: E731
+                x = x + checkpoint(run, x, use_reentrant=self.reentrant)
+        return x
+
+
+def gradients(net: nn.Module, run: nn.Module | None = None, *, inside: bool = True) -> dict[str, Tensor]:
+    """Of the squared output and the penalty, with the backward pass inside or after the block."""
+    run = net if run is None else run
+    x, mask = points(3, 6, 8).requires_grad_(), keep([6, 4, 2], 6)
+    net.zero_grad()
+    with record(net) as tape:
+        loss = run(x, mask).square().mean() + ksvd_penalty(tape, reduction="batch")
+        if inside:
+            loss.backward()
+    if not inside:
+        loss.backward()
+    return {name: p.grad.clone() for name, p in net.named_parameters()}
+
+
+def test_what_is_kept() -> None:
+    net = Net()
+    with record(net) as tape:
+        net(points(2, 5, 8))
+    assert list(tape.calls) == ["first", "second"]
+    assert len(tape) == 2
+    assert tape.last("first").moments.left.shape == (2, 2, 3)
+    assert tape.last("first").pattern is None
+    with record(net, patterns=True) as tape:
+        net(points(2, 5, 8))
+        net(points(2, 4, 8))
+    assert [call.pattern.shape for call in tape.calls["second"]] == [(2, 2, 5, 5), (2, 2, 4, 4)]
+    assert tape.last("second").kernel.shape == (2, 2, 4, 4)
+    tape.clear()
+    assert len(tape) == 0
+
+
+def test_nothing_is_left_behind() -> None:
+    net = Net()
+    before = {name: dict(module.__dict__) for name, module in net.named_modules()}
+    with pytest.raises(BadInput, match="expected"), record(net):
+        net(points(2, 5, 7))
+    with record(net):
+        net(points(2, 5, 8))
+    for name, module in net.named_modules():
+        assert module.__dict__.keys() == before[name].keys()
+    assert net.first.recording == "off"
+    assert net.first.recorded is None
+
+
+def test_outside_a_block_no_moment_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("moments were computed")
+
+    monkeypatch.setattr("kernelhead.nn.primal.primal_attention_moments", refuse)
+    net = Net()
+    net(points(2, 5, 8))
+    with pytest.raises(AssertionError, match="moments were computed"), record(net):
+        net(points(2, 5, 8))
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_checkpointing_gives_the_same_gradients(inside: bool) -> None:
+    plain, saved = gradients(Net()), gradients(Net(reentrant=False), inside=inside)
+    assert all(torch.equal(plain[name], saved[name]) for name in plain)
+
+
+def test_reentrant_checkpointing_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"the moments of 'first' carry no gradient.*use_reentrant=False"):
+        gradients(Net(reentrant=True))
+
+
+@pytest.mark.slow
+def test_compiling_gives_the_same_gradients_in_one_graph() -> None:
+    torch._dynamo.reset()
+    net = Net()
+    plain = gradients(net)
+    compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        made = gradients(net, compiled)
+        assert all(torch.allclose(plain[name], made[name], atol=1e-12) for name in plain)
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+    torch._dynamo.reset()
+
+
+def test_paths_do_not_show_wrappers() -> None:
+    class Wrapper(nn.Module):
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__()
+            self.module = module
+
+    with record(Wrapper(nn.ModuleDict({"inner": Net()}))) as tape:
+        pass
+    assert list(tape.calls) == ["inner.first", "inner.second"]
+
+
+def test_a_path_that_looks_like_a_wrapper_loses_no_layer() -> None:
+    model = nn.ModuleDict(
+        {"first": SoftmaxAttention(8, heads=2), "module": nn.ModuleDict(dict(Net().named_children()))}
+    )
+    with record(model) as tape:
+        pass
+    assert list(tape.calls) == ["first", "module.first", "second"]
+
+
+def test_words() -> None:
+    with pytest.raises(BadInput, match="Linear has no attention of kernelhead"), record(nn.Linear(2, 2)):
+        pass
+    net = Net()
+    with record(net) as tape, pytest.raises(BadInput, match="'first' is being recorded already"), record(net):
+        pass
+    with pytest.raises(BadInput, match="nothing was recorded at 'first'"):
+        tape.last("first")
+    softmax = SoftmaxAttention(8, heads=2)
+    with record(softmax) as tape:
+        softmax(torch.zeros(1, 2, 8))
+    with pytest.raises(BadInput, match="no primal layer was recorded"):
+        ksvd_penalty(tape)
