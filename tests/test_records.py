@@ -80,6 +80,13 @@ def test_the_old_file_stands_until_the_new_one_is_whole(tmp_path: Path) -> None:
     assert (seen, (tmp_path / "a.txt").read_text()) == (["old"], "new")
 
 
+def test_a_reader_of_the_old_file_keeps_it(tmp_path: Path) -> None:
+    write_text(tmp_path / "a.txt", "old")
+    with (tmp_path / "a.txt").open() as reader:
+        write_text(tmp_path / "a.txt", "new")
+        assert reader.read() == "old"
+
+
 @pytest.mark.parametrize("number", [float("nan"), float("inf")], ids=str)
 def test_a_number_json_does_not_know_is_refused(tmp_path: Path, number: float) -> None:
     write_json(tmp_path / "a.json", {"loss": 1.0})

@@ -95,7 +95,10 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     rows = []
     for number, line in enumerate(lines, start=1):
         try:
-            rows.append(json.loads(line))
+            row = json.loads(line)
         except json.JSONDecodeError as error:
             raise BadInput(f"{path}, line {number} is not JSON: {error}") from error
+        if not isinstance(row, dict):
+            raise BadInput(f"{path}, line {number} is not JSON of an object: {line[:40]}")
+        rows.append(row)
     return rows

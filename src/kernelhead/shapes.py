@@ -1,5 +1,6 @@
 """One sentence per mistake in a shape: who complains, which axis, both numbers, both owners."""
 
+from numbers import Integral
 from typing import TYPE_CHECKING
 
 from kernelhead.errors import BadInput, ShapeError
@@ -73,6 +74,6 @@ def check_size(who: str, name: str, value: object, *, least: int = 1) -> int:
     Raises:
         BadInput: it is something else.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise BadInput(f"{who}: {name} is {value!r}, expected a whole number of at least {least}")
-    return value
+    return int(value)

@@ -472,10 +472,10 @@ def test_features_are_the_largest_thing_held() -> None:
 
 @pytest.mark.parametrize("causal", [False, True], ids=["open", "causal"])
 def test_a_block_of_rows_is_the_largest_thing_held(causal: bool) -> None:
-    n, block = 4096, 512
+    n, block = 4096, 1024  # as many rows as a block has by default
     left, right = (side.float() for side in sides(n, n, 8))
     with Largest() as largest:
-        ksvd_softmax(left, right, rank=2, generator=generator(), causal=causal, block=block, tolerance=0.1)
+        ksvd_softmax(left, right, rank=2, generator=generator(), causal=causal, tolerance=0.1)
     assert largest.numel <= block * n
 
 
@@ -587,3 +587,14 @@ def test_too_few_rounds_are_said() -> None:
     # What was reached still comes back, and says how far it is off.
     assert result.values.shape == (2,)
     assert float(result.left_residual) > 1e-3
+
+
+def test_sides_that_do_not_go_together_are_named() -> None:
+    with pytest.raises(
+        BadInput, match=r"one batch shape and one precision, got torch.float64 \(2, 5, 3\) and"
+    ):
+        ksvd(points(2, 5, 3), points(3, 5, 3))
+    with pytest.raises(BadInput, match="one batch shape and one precision"):
+        ksvd(points(5, 3), points(5, 3, dtype=torch.float32))
+    with pytest.raises(BadInput, match="ksvd: the kernel has no points or no features"):
+        ksvd(points(0, 3), points(5, 3))

@@ -44,7 +44,8 @@ def ksvd(left_features: Tensor, right_features: Tensor, *, rank: int | None = No
         rank: components to keep; all min(n, m, p) of them by default.
 
     Raises:
-        BadInput: the rank is not between 1 and min(n, m, p), or a feature is not finite.
+        BadInput: the rank is not between 1 and min(n, m, p), a feature is not finite, or the sides
+            differ in batch shape or precision.
 
     Example:
         >>> points = torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
@@ -56,6 +57,7 @@ def ksvd(left_features: Tensor, right_features: Tensor, *, rank: int | None = No
     sizes = check_axes("ksvd", **axes)
     rank = _checked_rank("ksvd", rank, min(sizes["n"], sizes["m"], sizes["p"]))
     left_features, right_features = _floating("ksvd", left_features), _floating("ksvd", right_features)
+    _check_pair(left_features, right_features)
     left_basis, left_triangle = tall_qr(left_features)
     right_basis, right_triangle = tall_qr(right_features)
     inner_left, values, inner_right = torch.linalg.svd(left_triangle @ right_triangle.mT, full_matrices=False)
@@ -105,7 +107,8 @@ def ksvd_products(
     w of at least `rank`, random; a few more columns than `rank` speed up convergence.
 
     Raises:
-        BadInput: `start` has fewer than `rank` columns, or more columns than rows.
+        BadInput: `start` has fewer than `rank` columns or more columns than rows, or `apply` gives fewer
+            than `rank` rows.
 
     Warns:
         NotConverged: `most` rounds were not enough.
@@ -115,16 +118,21 @@ def ksvd_products(
         raise BadInput(
             f"ksvd_products: start {tuple(start.shape)} needs between {rank} and {start.shape[-2]} columns"
         )
+    check_size("ksvd_products", "most", most)
     right_basis = tall_qr(start)[0]
     values = start.new_zeros(rank)
     for _ in range(most):
         left_basis = tall_qr(apply(right_basis))[0]
+        if left_basis.shape[-1] < rank:
+            raise BadInput(f"ksvd_products: rank is {rank}, but there are {left_basis.shape[-2]} left points")
         right_basis, triangle = tall_qr(apply_transposed(left_basis))
         before, values = values, torch.linalg.svdvals(triangle)[:rank]
-        if bool(((values - before).abs() <= tolerance * values).all()):
+        # Values that are rounding of the largest never settle, and need not.
+        settled = (tolerance * values).clamp_min(100 * torch.finfo(values.dtype).eps * float(values[0]))
+        if bool(((values - before).abs() <= settled).all()):
             break
     else:
-        change = float(((values - before).abs() / values).max())
+        change = float((tolerance * (values - before).abs() / settled).max())
         warnings.warn(
             f"ksvd_products: a value moved by {change:.1e} in round {most}, expected {tolerance:.1e} at most",
             NotConverged,
@@ -151,7 +159,7 @@ def ksvd_softmax(
     r"""Top of the kernel SVD of $\mathrm{softmax}(Q K^\top/\sqrt d)$; nothing of size n times m is held.
 
     Products with the kernel are fused calls of scaled dot-product attention; products with its
-    transpose rebuild `block` rows at a time from their log-sum-exp.
+    transpose rebuild `block` rows at a time from their log-sum-exp. Gradients do not flow through.
 
     Shapes: left_points (n, d), right_points (m, d).
 
@@ -175,9 +183,9 @@ def ksvd_softmax(
     sizes = check_axes("ksvd_softmax", left_points=(left_points, "n d"), right_points=(right_points, "m d"))
     n, m = sizes["n"], sizes["m"]
     rank = _checked_rank("ksvd_softmax", rank, min(n, m))
+    check_size("ksvd_softmax", "block", block)
     left_points, right_points = (
-        _floating("ksvd_softmax", left_points),
-        _floating("ksvd_softmax", right_points),
+        _floating("ksvd_softmax", side).detach() for side in (left_points, right_points)
     )
     products = _SoftmaxProducts(left_points, right_points, causal, scale, block)
     width = min(rank + max(10, rank // 2), n, m)
@@ -265,12 +273,27 @@ def _checked(
 
 
 def _checked_rank(who: str, rank: int | None, most: int) -> int:
+    if most < 1:
+        raise BadInput(f"{who}: the kernel has no points or no features")
     if rank is None:
         return most
     check_size(who, "rank", rank)
     if rank > most:
         raise BadInput(f"{who}: rank is {rank}, but the kernel has at most {most} components")
     return rank
+
+
+def _check_pair(left: Tensor, right: Tensor) -> None:
+    try:
+        torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+        fits = left.dtype == right.dtype
+    except RuntimeError:
+        fits = False
+    if not fits:
+        sides = [f"{side.dtype} {tuple(side.shape)}" for side in (left, right)]
+        raise BadInput(
+            f"ksvd: both sides need one batch shape and one precision, got {sides[0]} and {sides[1]}"
+        )
 
 
 def _floating(who: str, tensor: Tensor) -> Tensor:

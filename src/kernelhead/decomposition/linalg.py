@@ -22,7 +22,8 @@ def unit_frobenius(count: int, rows: int, columns: int) -> Tensor:
     """Random matrices of Frobenius norm one that are orthogonal to each other as vectors.
 
     This is what torch's orthogonal initialiser gives for a tensor of three axes, and how the
-    published layers start; one matrix alone has no orthonormal columns.
+    published layers start; one matrix alone has no orthonormal columns. More matrices than entries
+    of one cannot be orthogonal, and then have smaller norms.
 
     Shapes: returns (count, rows, columns).
     """

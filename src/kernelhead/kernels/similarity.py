@@ -10,7 +10,13 @@ from torch import Tensor
 
 from kernelhead.errors import BadInput, unknown
 from kernelhead.kernels.base import AbstractKernel
-from kernelhead.kernels.features import draw_frequencies, polynomial_features, positive_features, unit_rows
+from kernelhead.kernels.features import (
+    SMALLEST_NORM,
+    draw_frequencies,
+    polynomial_features,
+    positive_features,
+    unit_rows,
+)
 from kernelhead.rng import generator
 from kernelhead.shapes import check_size
 
@@ -55,8 +61,8 @@ class Cosine(AbstractKernel):
 
     def entries(self, left: Tensor, right: Tensor) -> Tensor:
         """Cosines."""
-        norms = left.norm(dim=-1).unsqueeze(-1) * right.norm(dim=-1).unsqueeze(-2)
-        return torch.where(norms > 0, left @ right.mT / norms, 0)
+        left_norms, right_norms = (side.norm(dim=-1).clamp_min(SMALLEST_NORM) for side in (left, right))
+        return left @ right.mT / left_norms.unsqueeze(-1) / right_norms.unsqueeze(-2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,6 +148,7 @@ class Exponential(AbstractKernel):
 
     def features(self, points: Tensor) -> Tensor:
         """Positive random features."""
+        self.feature_width(points.shape[-1])
         return positive_features(points, self.frequencies)
 
     def feature_width(self, width: int) -> int:
