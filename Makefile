@@ -30,10 +30,10 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 tests: $(STAMP)
-	$(BIN)/pytest -q -n 2 --dist loadfile
+	$(BIN)/pytest -q -n 2 --dist loadfile --timeout 300 --durations 10
 
 gpu-tests:
-	python3 -m pytest -q -m gpu
+	PYTHONPATH=src python3 -m pytest -q -m gpu tests/ops
 
 coverage: $(STAMP)
 	$(BIN)/pytest -q -n 2 --dist loadfile --cov --cov-report=term --cov-report=html

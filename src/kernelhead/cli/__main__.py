@@ -11,13 +11,23 @@ VERBS = ("train", "evaluate", "predict", "inspect", "report")
 
 def main(argv: list[str] | None = None) -> int:
     """Run the command line and return its exit code: 0 done, 2 bad input, 130 stopped by Ctrl-C."""
-    given = sys.argv[1:] if argv is None else argv
+    try:
+        return _run(sys.argv[1:] if argv is None else argv)
+    except KernelheadError as error:
+        return _fail(str(error))
+    except OSError as error:
+        return _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(given: list[str]) -> int:
     try:
         from jsonargparse import ArgumentParser
 
         modules = {name: import_module(f"kernelhead.cli.{name}") for name in VERBS}
     except ImportError as error:
-        return _fail(str(missing_extra("the command line", error.name or "a package", "cli")))
+        raise missing_extra("the command line", error.name or "a package", "cli") from error
     parser = ArgumentParser(
         prog="kernelhead", description="Attention heads as kernel machines.", version=__version__
     )
@@ -30,17 +40,10 @@ def main(argv: list[str] | None = None) -> int:
     if chosen.subcommand == "train":
         # Options that were not given stay out, so that a recipe file can fill them in.
         chosen = parser.parse_args(given, defaults=False)
-    try:
-        code: int = modules[chosen.subcommand].run(
-            chosen[chosen.subcommand], given[given.index(chosen.subcommand) + 1 :]
-        )
-        return code
-    except KernelheadError as error:
-        return _fail(str(error))
-    except OSError as error:
-        return _fail(f"{error.filename or 'a file'}: {error.strerror or error}")
-    except KeyboardInterrupt:
-        return 130
+    code: int = modules[chosen.subcommand].run(
+        chosen[chosen.subcommand], given[given.index(chosen.subcommand) + 1 :]
+    )
+    return code
 
 
 def _fail(sentence: str) -> int:

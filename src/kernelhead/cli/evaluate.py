@@ -5,7 +5,8 @@ from pathlib import Path
 from jsonargparse import ArgumentParser, Namespace
 
 from kernelhead.cli.terminal import say, say_json
-from kernelhead.data import read_series
+from kernelhead.data import has_test_part, read_series
+from kernelhead.errors import BadInput
 from kernelhead.training import load_run
 
 HELP = "accuracy and loss of a trained run on labelled data"
@@ -26,6 +27,12 @@ def run(chosen: Namespace, given: list[str]) -> int:
     trained = load_run(chosen.run)
     recipe = trained.recipe
     own = recipe.test if recipe.test and chosen.split == "test" else recipe.data
+    if (
+        chosen.data is None
+        and chosen.split == "test"
+        and not (recipe.test or has_test_part(own, root=chosen.root))
+    ):
+        raise BadInput(f"evaluate: {own} has no test part; name labelled data, or say --split train")
     series = read_series(chosen.data or own, split=chosen.split, root=chosen.root)
     accuracy, loss = trained.accuracy_and_loss(series)
     if chosen.json:

@@ -1,6 +1,7 @@
 """What the verbs share: a console, a progress bar, tables, and a sentence for every failure."""
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,7 +14,8 @@ from rich.table import Table
 from kernelhead.report import summary
 from kernelhead.training import Watcher
 
-CONSOLE = Console(highlight=False, soft_wrap=True)
+# A pipe has no width: lines there are as long as their text needs.
+CONSOLE = Console(highlight=False, soft_wrap=True, width=None if sys.stdout.isatty() else 160)
 
 
 def say(text: str) -> None:
@@ -28,7 +30,7 @@ def say_json(record: dict[str, Any]) -> None:
 
 @contextmanager
 def watching(title: str) -> Iterator[Watcher]:
-    """A progress bar on a terminal; elsewhere a line for about every tenth of the epochs."""
+    """A progress bar on a terminal; elsewhere a line now and then."""
     if not CONSOLE.is_terminal:
         yield Watcher(epoch=_Lines(title))
         return
@@ -48,7 +50,7 @@ def watching(title: str) -> Iterator[Watcher]:
 
 
 class _Lines:
-    """Prints an epoch when the run is a tenth further than at the last line; counts by time."""
+    """Prints an epoch when it is half as far again as the last one that was printed."""
 
     def __init__(self, title: str) -> None:
         self.title, self.next = title, 1

@@ -9,7 +9,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from kernelhead.cli.terminal import say, say_runs, watching
 from kernelhead.errors import unknown
-from kernelhead.records import REPORT
+from kernelhead.records import REPORT, read_json
 from kernelhead.report import write_report
 from kernelhead.training import Interrupted, Recipe, is_main, read_recipes, recipe_from, train_run
 
@@ -21,7 +21,7 @@ OWN = ("data", "recipe", "only", "out", "fresh", "root", "config")
 def arguments(parser: ArgumentParser) -> None:
     """What the verb takes."""
     parser.add_argument("data", nargs="?", help="name of a data set, or a file (.ts, .npz, .csv) or folder")
-    parser.add_argument("--config", action="config", help="a file of options, such as a run's config.json")
+    parser.add_argument("--config", type=Path, help="JSON file of options, such as a run's config.json")
     parser.add_argument("--recipe", type=Path, help="TOML file of runs; other options change all of them")
     parser.add_argument("--only", type=str, help="the one run of the recipe file to train")
     parser.add_argument("--out", type=Path, help="run folder, or folder of run folders for a recipe file")
@@ -35,11 +35,12 @@ def arguments(parser: ArgumentParser) -> None:
 def run(chosen: Namespace, given: list[str]) -> int:
     """Train what was asked for; options that were not given keep what the recipe says."""
     options = chosen.as_dict()
-    changes = {name: value for name, value in options.items() if name not in OWN}
+    changes = read_json(options["config"]) if options.get("config") else {}
+    changes |= {name: value for name, value in options.items() if name not in OWN}
     if options.get("data"):
         changes["data"] = options["data"]
     if not options.get("recipe"):
-        recipe = recipe_from(changes, "kernelhead train")
+        recipe = recipe_from(changes, "train")
         folder = (
             options.get("out")
             or Path("runs") / f"{Path(recipe.data).stem}-{recipe.attention.replace(',', '-')}"
@@ -80,10 +81,9 @@ def _train_all(names: list[str], out: Path, given: list[str]) -> int:
     """Each run in a process of its own, so that its peak memory is its own."""
     for name in names:
         command = [sys.executable, "-m", "kernelhead.cli", "train", *given, "--only", name]
-        try:
-            code = subprocess.run(command, check=False).returncode
-        except KeyboardInterrupt:
-            code = 130
+        with subprocess.Popen(command) as child:
+            while (code := _waited(child)) is None:
+                pass
         if code:
             return code
     folders = [out / name for name in names]
@@ -91,3 +91,11 @@ def _train_all(names: list[str], out: Path, given: list[str]) -> int:
     say_runs(folders)
     say(f"report: {out / REPORT}")
     return 0
+
+
+def _waited(child: "subprocess.Popen[bytes]") -> int | None:
+    """The child's exit code; None if Ctrl-C came first, which the child got too and will act on."""
+    try:
+        return child.wait()
+    except KeyboardInterrupt:
+        return None

@@ -1,6 +1,6 @@
 """Labelled series: their type, their files, and generators whose answer is known."""
 
-from kernelhead.data.readers import known_sets, read_series, write_predictions
+from kernelhead.data.readers import has_test_part, known_sets, read_series, write_predictions
 from kernelhead.data.series import Series, Standardiser, batches, epoch_order, padded, split
 from kernelhead.data.synthetic import echo_motifs, echo_series
 
@@ -11,6 +11,7 @@ __all__ = [
     "echo_motifs",
     "echo_series",
     "epoch_order",
+    "has_test_part",
     "known_sets",
     "padded",
     "read_series",

@@ -9,6 +9,7 @@ from io import StringIO
 from math import isfinite
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -79,6 +80,31 @@ def read_series(source: str | Path, *, split: str = "train", root: Path | None =
             f"read_series: {path} has the suffix {path.suffix!r}, expected one of {', '.join(_READERS)}"
         )
     raise BadInput(f"read_series: {path} does not exist")
+
+
+def has_test_part(source: str | Path, *, root: Path | None = None) -> bool:
+    """Whether a source has a test part of its own, apart from its training part.
+
+    A single ``.ts`` or ``.csv`` file never has one, nor has an ``.npz`` without `x_test`.
+
+    Example:
+        >>> has_test_part("JapaneseVowels"), has_test_part("series.csv")
+        (True, False)
+    """
+    path = Path(source).expanduser()
+    bare = path.name == str(source)
+    if path.suffix.lower() not in _READERS:
+        found = (_named(path.name, "test", root) if bare else None) or _part(path, "test")
+        if found is None or found.suffix == ".ts":
+            return found is not None
+        path = found
+    if path.suffix.lower() != ".npz":
+        return False
+    try:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+            return "x_test" in arrays.files
+    except (OSError, ValueError, EOFError, BadZipFile):
+        return False
 
 
 def known_sets() -> tuple[str, ...]:

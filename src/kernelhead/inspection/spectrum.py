@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput
-from kernelhead.nn import record
+from kernelhead.nn import evaluating, record
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def effective_rank(values: Tensor) -> Tensor:
 def energy_rank(values: Tensor, share: float) -> Tensor:
     """How many of the largest values hold a share of the sum of squares.
 
-    Shapes: values (... k), largest first; returns (...) whole numbers.
+    Shapes: values (... k), largest first; returns (...) whole numbers, zero where all values are.
 
     Raises:
         BadInput: the share is not between 0 and 1.
@@ -61,7 +61,8 @@ def energy_rank(values: Tensor, share: float) -> Tensor:
         raise BadInput(f"energy_rank: share is {share}, expected above 0 and at most 1")
     energy = values.double().square()
     kept = energy.cumsum(-1) / energy.sum(-1, keepdim=True).clamp_min(torch.finfo(torch.float64).tiny)
-    return ((kept < share - 1e-12).sum(-1) + 1).clamp_max(values.shape[-1])
+    rank = ((kept < share - 1e-12).sum(-1) + 1).clamp_max(values.shape[-1])
+    return rank * (energy.sum(-1) > 0)
 
 
 def spectra(model: nn.Module, x: Tensor, mask: Tensor | None = None) -> list[LayerSpectrum]:
@@ -83,13 +84,8 @@ def spectra(model: nn.Module, x: Tensor, mask: Tensor | None = None) -> list[Lay
         >>> read[0].path, len(read[0].heads), len(read[0].heads[0])
         ('blocks.0.attention', 2, 5)
     """
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.no_grad(), record(model, patterns=True) as tape:
-            model(x, mask)
-    finally:
-        model.train(was_training)
+    with evaluating(model), torch.no_grad(), record(model, patterns=True) as tape:
+        model(x, mask)
     found = []
     for path, module in tape.modules.items():
         call = tape.last(path)

@@ -61,6 +61,10 @@ def layer_names(attention: str | Sequence[str], depth: int) -> list[str]:
         names = ["softmax"] * (depth - 1) + [name[:-1]] if name.endswith("+") else [name] * depth
     names = [name.strip() for name in names]
     for name in names:
+        if name.endswith("+") and name[:-1] in ATTENTIONS:
+            raise BadInput(
+                f"layer_names: {name!r} stands for a whole model and cannot be one of {len(names)} names"
+            )
         if name not in ATTENTIONS:
             raise unknown(
                 "layer_names", "attention", name, [*ATTENTIONS, *(f"{known}+" for known in ATTENTIONS)]

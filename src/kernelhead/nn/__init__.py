@@ -3,6 +3,7 @@
 from kernelhead.nn.base import AbstractKernelAttention, Attended, Moments
 from kernelhead.nn.heads import merge_heads, split_heads
 from kernelhead.nn.linear import LinearAttention, NystromAttention, PerformerAttention
+from kernelhead.nn.modes import evaluating
 from kernelhead.nn.penalties import ksvd_penalty
 from kernelhead.nn.primal import PrimalAttention, PrimalState
 from kernelhead.nn.softmax import SoftmaxAttention
@@ -19,6 +20,7 @@ __all__ = [
     "PrimalState",
     "SoftmaxAttention",
     "Tape",
+    "evaluating",
     "ksvd_penalty",
     "merge_heads",
     "record",

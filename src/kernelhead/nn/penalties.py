@@ -13,7 +13,14 @@ LAYERS = ("mean", "sum")
 TRACES = ("W", "W_X")
 
 
-def ksvd_penalty(tape: Tape, *, reduction: str = "sample", layers: str = "mean", trace: str = "W") -> Tensor:
+def ksvd_penalty(
+    tape: Tape,
+    *,
+    reduction: str = "sample",
+    layers: str = "mean",
+    trace: str = "W",
+    weights: Tensor | None = None,
+) -> Tensor:
     r"""The squared KSVD objective of every primal layer on a tape; zero where each is a kernel SVD.
 
     Per layer $J_{bh}$ is averaged over heads, over the calls of a layer that was called more than
@@ -27,6 +34,7 @@ def ksvd_penalty(tape: Tape, *, reduction: str = "sample", layers: str = "mean",
         reduction: "batch" or "sample".
         layers: "mean" over layers, or their "sum".
         trace: of the weights, "W", or of the weights after the landmarks, "W_X".
+        weights: (b,), how much each sample counts in a mean over samples; all the same by default.
 
     Returns:
         A scalar that is never negative.
@@ -65,7 +73,7 @@ def ksvd_penalty(tape: Tape, *, reduction: str = "sample", layers: str = "mean",
             )
         each_call = [_objective(each, trace).mean(-1) for each in moments]  # each (b,)
         if reduction == "batch":
-            squares.append(torch.stack([_batch_mean(each) for each in each_call]).mean().square())
+            squares.append(torch.stack([_batch_mean(each, weights) for each in each_call]).mean().square())
             continue
         sizes = {each.shape[0] for each in each_call}
         if len(sizes) > 1:
@@ -73,7 +81,7 @@ def ksvd_penalty(tape: Tape, *, reduction: str = "sample", layers: str = "mean",
                 f"ksvd_penalty: {path or 'the layer'!r} was called with batches of {sorted(sizes)}; "
                 "reduction 'sample' needs the same samples in each call"
             )
-        squares.append(torch.stack(each_call).mean(0).square().mean())
+        squares.append(_mean(torch.stack(each_call).mean(0).square(), weights))
     if not squares:
         raise BadInput(
             "ksvd_penalty: no primal layer was recorded; run the model inside `with record(model) as tape:`"
@@ -88,13 +96,19 @@ def _objective(moments: Moments, trace: str) -> Tensor:
     return objective(moments.left, moments.right, moments.values, chosen)
 
 
-def _batch_mean(per_sample: Tensor) -> Tensor:
+def _mean(per_sample: Tensor, weights: Tensor | None) -> Tensor:
+    if weights is None:
+        return per_sample.mean()
+    return (per_sample * weights).sum() / weights.sum().clamp_min(1)
+
+
+def _batch_mean(per_sample: Tensor, weights: Tensor | None) -> Tensor:
     """The mean over the samples of all processes."""
     distributed = torch.distributed
     if not (distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1):
-        return per_sample.mean()
+        return _mean(per_sample, weights)
     from torch.distributed.nn.functional import all_reduce
 
-    count = torch.full_like(per_sample[:1], per_sample.shape[0])
-    total = all_reduce(torch.cat([per_sample.sum(0, keepdim=True), count]))
+    weights = torch.ones_like(per_sample) if weights is None else weights.to(per_sample)
+    total = all_reduce(torch.stack([(per_sample * weights).sum(), weights.sum()]))
     return total[0] / total[1].detach()

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kernelhead.errors import BadInput
 from kernelhead.kernels import AbstractKernel, Cosine
+from kernelhead.ops.backends import primal_backend
 from kernelhead.ops.eager import primal as eager
 from kernelhead.shapes import check_axes
 
@@ -129,6 +130,11 @@ def primal_attention(
         tensor([4., 4., 4.])
     """
     left, right, join, bias = _checked("primal_attention", query, key, left, right, join, bias, kernel)
+    if primal_backend(query, key, left, kernel, mask) == "triton":
+        from kernelhead.ops.triton.library import primal_core
+
+        output: Tensor = primal_core(query, key, left, right, join, bias, _flat(mask), False)[0]
+        return output
     return eager.primal_attention(query, key, left, right, join, bias, kernel, mask)
 
 
@@ -151,6 +157,12 @@ def primal_attention_moments(
     left, right, join, bias = _checked(
         "primal_attention_moments", query, key, left, right, join, bias, kernel
     )
+    if primal_backend(query, key, left, kernel, mask) == "triton":
+        from kernelhead.ops.triton.library import primal_core
+
+        output, *sums = primal_core(query, key, left, right, join, bias, _flat(mask), True)
+        count = eager.real_points(query, mask)[..., None]
+        return output, sums[0] / count, sums[1] / count
     output = eager.primal_attention(query, key, left, right, join, bias, kernel, mask)
     left_moments = eager.score_moments(kernel.left_features(query), left, mask)
     return output, left_moments, eager.score_moments(kernel.right_features(key), right, mask)
@@ -217,6 +229,10 @@ def prefix_weights(
     """
     check_axes("prefix_weights", rows=(rows, "... n d"), left=(left, "... l s"), right=(right, "... l s"))
     return eager.prefix_weights(rows, left.to(rows.dtype), right.to(rows.dtype), kernel, mask)
+
+
+def _flat(mask: Tensor | None) -> Tensor | None:
+    return None if mask is None else mask[:, 0]
 
 
 def _checked(

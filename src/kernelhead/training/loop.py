@@ -19,7 +19,7 @@ from torch.optim import AdamW, Optimizer, RAdam
 
 from kernelhead.data import Series, batches, epoch_order, padded
 from kernelhead.errors import BadInput, CheckpointError, missing_extra
-from kernelhead.nn import PrimalAttention, ksvd_penalty, record
+from kernelhead.nn import PrimalAttention, evaluating, ksvd_penalty, record
 from kernelhead.records import CHECKPOINT, METRICS, WEIGHTS, write_lines
 from kernelhead.rng import seeded
 from kernelhead.training.recipe import Recipe
@@ -146,15 +146,12 @@ def fit(
 @torch.no_grad()
 def scores(model: nn.Module, series: Series, *, batch: int = 64) -> Tensor:
     """Class scores of every case, (cases, classes), in evaluation mode."""
-    was_training, device = model.training, next(model.parameters()).device
-    model.eval()
+    like = next(model.parameters())
     made = []
-    for indices in batches(np.arange(len(series)), batch):
-        values, mask = padded(series, indices)
-        made.append(
-            model(torch.from_numpy(values).to(device), torch.from_numpy(mask).to(device)).float().cpu()
-        )
-    model.train(was_training)
+    with evaluating(model):
+        for indices in batches(np.arange(len(series)), batch):
+            values, mask = (torch.from_numpy(part).to(like.device) for part in padded(series, indices))
+            made.append(model(values.to(like.dtype), mask).float().cpu())
     return torch.cat(made)
 
 
@@ -253,7 +250,8 @@ class _Run:
             task = F.cross_entropy(made.float(), target) * weight
             penalty = task.new_zeros(())
             if tape is not None:
-                penalty = ksvd_penalty(tape, reduction=recipe.reduction)
+                counts = torch.full((len(chosen),), float(bool(len(mine))), device=values.device)
+                penalty = ksvd_penalty(tape, reduction=recipe.reduction, weights=counts)
                 penalty = penalty * (weight if recipe.reduction == "sample" else 1)
             self.fabric.backward(task + recipe.penalty * penalty)
         if recipe.clip:
@@ -284,6 +282,11 @@ class _Run:
     def close_epoch(self) -> None:
         accuracy, loss = accuracy_and_loss(self.model, self.valid, self.classes)
         count, at = len(self.train), self.at
+        if not loss < float("inf"):
+            raise BadInput(
+                f"training: the validation loss is {loss} after epoch {at.epoch + 1}; "
+                f"a smaller lr than {self.recipe.lr} may help"
+            )
         row: Row = {
             "epoch": at.epoch + 1,
             "train_loss": at.sums["loss"] / count,
@@ -336,12 +339,13 @@ class _Run:
 
 
 def _optimiser(recipe: Recipe, model: nn.Module) -> Optimizer:
-    wanted = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    # Decay pulls matrices to zero; values, norms and biases have their own scale.
-    groups = [
-        {"params": [p for p in wanted if p.dim() > 1], "weight_decay": recipe.decay},
-        {"params": [p for p in wanted if p.dim() <= 1], "weight_decay": 0.0},
-    ]
+    # Decay pulls matrices to zero; values (root), norms and biases have their own scale.
+    decayed: list[nn.Parameter] = []
+    kept: list[nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            (decayed if parameter.dim() > 1 and not name.endswith("root") else kept).append(parameter)
+    groups = [{"params": decayed, "weight_decay": recipe.decay}, {"params": kept, "weight_decay": 0.0}]
     if recipe.optimiser == "radam":
         return RAdam(groups, lr=recipe.lr, decoupled_weight_decay=True)
     return AdamW(groups, lr=recipe.lr)

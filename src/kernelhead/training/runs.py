@@ -2,7 +2,7 @@
 
 import platform
 import resource
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -12,10 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from kernelhead.data import Series, Standardiser, padded, read_series, split
-from kernelhead.errors import BadInput, CheckpointError
+from kernelhead.data import Series, Standardiser, has_test_part, padded, read_series, split
+from kernelhead.errors import BadInput, CheckpointError, unknown
 from kernelhead.inspection import LayerSpectrum, spectra, spectrum_record
 from kernelhead.models import SequenceClassifier
+from kernelhead.nn.penalties import REDUCTIONS
 from kernelhead.records import CHECKPOINT, CONFIG, METRICS, RESULT, SPECTRUM, WEIGHTS, read_json, write_json
 from kernelhead.rng import seeded
 from kernelhead.training.loop import Watcher, accuracy_and_loss, fit, make_fabric, scores
@@ -25,7 +26,11 @@ from kernelhead.training.store import load_into, load_tensors, prepare_folder
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A trained classifier of series with all that it needs to read new ones."""
+    """A trained classifier of series with all that it needs to read new ones.
+
+    Models with learned positions or flattened pooling know no point beyond the longest training
+    series; longer series are cut there, as in the published protocol.
+    """
 
     model: SequenceClassifier
     recipe: Recipe
@@ -57,7 +62,13 @@ class Trained:
             raise BadInput(
                 f"{series.name}: has {series.channels} channels, but the model was trained on {expected}"
             )
-        return self.standardiser.apply(series)
+        longest = (
+            self.model.longest
+            if self.model.pooling == "flatten" or self.recipe.position == "learned"
+            else None
+        )
+        cases = tuple(case[:longest] for case in series.cases)
+        return self.standardiser.apply(replace(series, cases=cases))
 
 
 def train_run(
@@ -88,6 +99,12 @@ def train_run(
         CheckpointError: the folder cannot be written, or its checkpoint is broken.
     """
     train, test = _read(recipe, root)
+    # All that can be wrong with a recipe is found before the folder is touched.
+    if recipe.reduction not in REDUCTIONS:
+        raise unknown("train_run", "reduction", recipe.reduction, REDUCTIONS)
+    part, valid = split(train, fraction=recipe.validation, seed=recipe.seed)
+    standardiser, classes = Standardiser.fit(part), train.classes
+    model = build(recipe, classes=len(classes), channels=train.channels, longest=train.longest)
     if not fresh:
         _check_folder(folder, recipe)
     prepare_folder(folder)
@@ -101,9 +118,6 @@ def train_run(
         write_json(folder / CONFIG, recipe.to_dict())
     if (folder / RESULT).exists():
         return read_json(folder / RESULT)
-    part, valid = split(train, fraction=recipe.validation, seed=recipe.seed)
-    standardiser, classes = Standardiser.fit(part), train.classes
-    model = build(recipe, classes=len(classes), channels=train.channels, longest=train.longest)
     facts = {
         "recipe": recipe.to_dict(),
         "classes": list(classes),
@@ -209,15 +223,19 @@ def _read(recipe: Recipe, root: Path | None) -> tuple[Series, Series | None]:
         raise BadInput(
             f"{train.name}: all {len(train)} cases are of class {train.classes[0]!r}, expected two classes"
         )
-    if recipe.test:
-        return train, read_series(recipe.test, split="test", root=root)
-    # A single file is all training data: it has no test part of its own.
-    if Path(recipe.data).suffix in (".ts", ".csv"):
+    source = recipe.test or recipe.data
+    if not recipe.test and not has_test_part(source, root=root):
         return train, None
-    try:
-        return train, read_series(recipe.data, split="test", root=root)
-    except BadInput:
-        return train, None
+    test = read_series(source, split="test", root=root)
+    if test.channels != train.channels:
+        raise BadInput(
+            f"{test.name}: the test part has {test.channels} channels, the training part {train.channels}"
+        )
+    strange = sorted(set(test.classes) - set(train.classes))
+    if test.labels is None or strange:
+        what = f"classes that the training part lacks: {', '.join(strange)}" if strange else "no labels"
+        raise BadInput(f"{test.name}: the test part has {what}")
+    return train, test
 
 
 def _check_folder(folder: Path, recipe: Recipe) -> None:

@@ -1,9 +1,8 @@
 """Weights and checkpoints on disk: safetensors, written whole or not at all, read with a sentence."""
 
 import json
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import torch
@@ -21,13 +20,15 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) 
         CheckpointError: the file cannot be written.
     """
     try:
+        from safetensors import SafetensorError
         from safetensors.torch import save_file
     except ImportError:
         raise missing_extra("save_tensors", "safetensors", "cli") from None
     ready = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    write_atomically(
-        path, lambda temporary: save_file(ready, temporary, metadata={"facts": json.dumps(facts)})
-    )
+    try:
+        write_atomically(path, lambda to: save_file(ready, to, metadata={"facts": json.dumps(facts)}))
+    except SafetensorError as error:
+        raise CheckpointError(f"cannot write {path}: {error}") from error
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -37,7 +38,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         CheckpointError: the file is missing, cut short, or not one of ours.
     """
     try:
-        from safetensors import safe_open
+        from safetensors import SafetensorError, safe_open
     except ImportError:
         raise missing_extra("load_tensors", "safetensors", "cli") from None
     if not path.is_file():
@@ -48,7 +49,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             return {name: opened.get_tensor(name) for name in opened.keys()}, facts  # noqa: SIM118
     except KeyError:
         raise CheckpointError(f"{path} was not written by kernelhead: it holds no facts") from None
-    except Exception as error:  # the library raises its own type, which is not importable by name
+    except (SafetensorError, OSError, ValueError) as error:
         raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
 
 
@@ -59,7 +60,7 @@ def load_into(path: Path, module: torch.nn.Module, tensors: dict[str, Tensor]) -
         CheckpointError: a weight is missing, left over, or of another shape.
     """
     own = module.state_dict()
-    for name in own.keys() | tensors.keys():
+    for name in sorted(own.keys() | tensors.keys()):
         if name not in tensors or name not in own:
             where = "the file" if name not in tensors else "the model"
             raise CheckpointError(f"{path} does not fit the model: {name!r} is not in {where}")
@@ -94,8 +95,11 @@ def prepare_folder(folder: Path) -> None:
     Raises:
         CheckpointError: it cannot.
     """
-    probe = folder / ".writable"
-    nothing: Callable[[Path], None] = lambda temporary: None  # noqa: E731
-    write_atomically(probe, nothing)
-    with suppress(OSError):
-        probe.unlink()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise CheckpointError(
+            f"cannot write to the run folder {folder}: {error.strerror or error}"
+        ) from error

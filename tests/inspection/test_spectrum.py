@@ -1,0 +1,200 @@
+"""Spectra: ranks against closed forms, layers against matrices built by hand, padding and mode."""
+
+import json
+from math import exp, log
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from kernelhead.errors import BadInput
+from kernelhead.inspection import effective_rank, energy_rank, spectra, spectrum_record
+from kernelhead.models import ATTENTIONS, SequenceClassifier
+from kernelhead.nn import AbstractKernelAttention, Attended, PrimalAttention, record
+from kernelhead.ops import gather_landmarks
+from kernelhead.rng import seeded
+from tests.inputs import keep, points
+from tests.tolerance import assert_exact
+
+
+class Single(nn.Module):
+    """One attention and nothing else."""
+
+    def __init__(self, attention: AbstractKernelAttention) -> None:
+        super().__init__()
+        self.attention = attention
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        return self.attention(x, mask=mask)
+
+
+def classifier(**options: Any) -> SequenceClassifier:
+    with seeded(0):
+        return SequenceClassifier(
+            3, channels=2, width=8, heads=2, rank=3, landmarks=4, dropout=0.5, **options
+        ).double()
+
+
+@given(k=st.integers(1, 12), zeros=st.integers(0, 5), scale=st.floats(1e-6, 1e6))
+def test_k_equal_values_have_effective_rank_k(k: int, zeros: int, scale: float) -> None:
+    values = torch.cat([torch.full((k,), scale), torch.zeros(zeros)]).double()
+    assert_exact(effective_rank(values), torch.tensor(float(k), dtype=torch.float64))
+
+
+def test_effective_rank_of_a_geometric_spectrum() -> None:
+    ratio, k = 0.5, 60
+    values = ratio ** torch.arange(k, dtype=torch.float64)
+    # The entropy of the geometric distribution.
+    entropy = -log(1 - ratio) - ratio * log(ratio) / (1 - ratio)
+    assert_exact(effective_rank(values), torch.tensor(exp(entropy), dtype=torch.float64))
+
+
+def test_effective_rank_of_nothing_is_zero() -> None:
+    assert effective_rank(torch.tensor([[0.0, 0.0], [3.0, 0.0]])).tolist() == [0.0, 1.0]
+
+
+@given(k=st.integers(1, 20), share=st.floats(0.01, 1.0))
+def test_energy_rank_of_equal_values(k: int, share: float) -> None:
+    found = energy_rank(torch.ones(k), share).item()
+    assert found >= k * share - 1e-6
+    assert found < k * share + 1 + 1e-6
+
+
+@pytest.mark.parametrize(("share", "expected"), [(0.5, 1), (0.64, 1), (0.65, 2), (0.96, 2), (1.0, 3)])
+def test_energy_rank_of_known_squares(share: float, expected: int) -> None:
+    values = torch.tensor([0.8, 0.5656854249492381, 0.2], dtype=torch.float64)  # squares 0.64, 0.32, 0.04
+    assert energy_rank(values, share).item() == expected
+
+
+def test_energy_rank_goes_over_batches_and_small_numbers() -> None:
+    values = torch.tensor([[2.0, 1.0, 1.0], [1.0, 0.0, 0.0]]) * 1e-12
+    assert energy_rank(values, 0.8).tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("share", [0.0, -0.1, 1.1, float("nan")])
+def test_a_share_out_of_range_is_named(share: float) -> None:
+    with pytest.raises(BadInput, match=f"energy_rank: share is {share}, expected above 0 and at most 1"):
+        energy_rank(torch.ones(3), share)
+
+
+@pytest.mark.parametrize("landmarks", [None, 2, 5])
+def test_a_primal_layer_is_read_through_its_kernel(landmarks: int | None) -> None:
+    with seeded(0):
+        layer = PrimalAttention(8, heads=2, rank=3, landmarks=landmarks).double()
+    x, mask = points(3, 6, 8), keep([6, 4, 1], 6)
+    read = spectra(Single(layer), x, mask)[0]
+    expected = torch.zeros(2, 4, dtype=torch.float64)
+    for row, length in enumerate([6, 4, 1]):
+        own = x[row, :length]
+        query, key = layer.query(own), layer.key(own)
+        for head in range(2):
+            part = slice(4 * head, 4 * head + 4)
+            left = nn.functional.normalize(query[:, part], dim=-1)
+            right = nn.functional.normalize(key[:, part], dim=-1)
+            middle = torch.eye(4, dtype=torch.float64)
+            if landmarks is not None:
+                rows = gather_landmarks(own[None], landmarks)[0][:, part]
+                rows = layer.kernel.landmark_features(rows)
+                middle = rows.mT @ rows
+            values = torch.linalg.svdvals(left @ middle @ right.mT)
+            expected[head, : min(length, 4)] += values[:4].detach() / 3
+    assert (read.path, read.kind) == ("attention", "PrimalAttention")
+    assert_exact(torch.tensor(read.heads, dtype=torch.float64), expected)
+
+
+def test_other_layers_are_read_through_their_pattern() -> None:
+    model, x = classifier(attention="softmax", depth=1), points(2, 6, 2)
+    model.eval()
+    with torch.no_grad(), record(model, patterns=True) as tape:
+        model(x)
+    entries = tape.last("blocks.0.attention").pattern.matrix()
+    found = torch.tensor(spectra(model, x)[0].heads, dtype=torch.float64)
+    assert_exact(found, torch.linalg.svdvals(entries).mean(0))
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_padding_adds_only_zeros(attention: str) -> None:
+    model, x = classifier(attention=attention), points(2, 5, 2)
+    longer = torch.cat([x, torch.full((2, 4, 2), float("nan"), dtype=torch.float64)], dim=1)
+    bare, padded = spectra(model, x), spectra(model, longer, keep([5, 5], 9))
+    for left, right in zip(bare, padded, strict=True):
+        short, long = (torch.tensor(each.heads, dtype=torch.float64) for each in (left, right))
+        assert_exact(long, nn.functional.pad(short, (0, long.shape[-1] - short.shape[-1])))
+        ranks = (torch.tensor(each.effective_rank, dtype=torch.float64) for each in (left, right))
+        assert_exact(*ranks)
+        assert (left.energy_rank_90, left.energy_rank_99) == (right.energy_rank_90, right.energy_rank_99)
+
+
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_the_spectrum_of_every_attention(attention: str) -> None:
+    model = classifier(attention=attention, depth=2)
+    found = spectra(model, points(3, 7, 2), keep([7, 4, 2], 7))
+    assert [each.path for each in found] == ["blocks.0.attention", "blocks.1.attention"]
+    for each in found:
+        assert len(each.heads) == len(each.effective_rank) == 2
+        for values, rank in zip(each.heads, each.effective_rank, strict=True):
+            assert values == sorted(values, reverse=True)
+            assert 1 - 1e-9 <= rank <= len(values)
+        assert each.energy_rank_90 <= each.energy_rank_95 <= each.energy_rank_99
+
+
+@pytest.mark.parametrize("mode", [True, False], ids=["training", "evaluation"])
+def test_the_mode_of_the_model_is_restored(mode: bool) -> None:
+    model, x = classifier().train(mode), points(2, 5, 2)
+    first = spectra(model, x)
+    assert model.training is mode
+    assert first == spectra(model, x)  # dropout was off
+
+
+def test_a_part_in_evaluation_mode_stays_there() -> None:
+    model = classifier().train()
+    model.blocks[0].eval()
+    spectra(model, points(2, 5, 2))
+    assert model.training
+    assert not model.blocks[0].training
+
+
+def test_the_mode_is_restored_after_a_failure() -> None:
+    model = classifier().train()
+    with pytest.raises(BadInput, match="expected"):
+        spectra(model, points(2, 5, 3))
+    assert model.training
+    assert model.blocks[0].attention.recorded is None
+
+
+def test_weights_and_gradients_are_left_alone() -> None:
+    model = classifier()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    spectra(model, points(2, 5, 2))
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())
+    assert all(weight.grad is None for weight in model.parameters())
+
+
+def test_a_model_without_attention_is_named() -> None:
+    with pytest.raises(BadInput, match="record: Linear has no attention of kernelhead"):
+        spectra(nn.Linear(2, 2), points(2, 5, 2))
+
+
+class Silent(AbstractKernelAttention):
+    """An attention that keeps no pattern."""
+
+    width, heads = 8, 2
+
+    def attend(self, x: Tensor, **_: Any) -> Attended:
+        return Attended(x)
+
+
+def test_a_layer_without_pattern_is_named() -> None:
+    with pytest.raises(BadInput, match="spectra: Silent at 'attention' recorded no pattern"):
+        spectra(Single(Silent()), points(2, 5, 8))
+
+
+def test_the_record_is_plain_json() -> None:
+    found = spectra(classifier(depth=1), points(2, 5, 2))
+    made = spectrum_record(found, cases=2, length=5)
+    assert json.loads(json.dumps(made)) == made
+    assert (made["cases"], made["length"]) == (2, 5)
+    assert set(made["layers"][0]) >= {"path", "kind", "heads", "effective_rank", "energy_rank_95"}

@@ -1,0 +1,255 @@
+"""SequenceClassifier: tokens and series, poolings, padding, lengths, plans, and its words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernelhead.errors import BadInput, ShapeError, UnknownName
+from kernelhead.models import ATTENTIONS, SequenceClassifier
+from kernelhead.models.sequence import POOLINGS
+from kernelhead.nn import PrimalAttention, SoftmaxAttention, ksvd_penalty, record
+from kernelhead.rng import seeded
+from tests.inputs import keep, points
+from tests.tolerance import assert_exact
+
+SMALL: Mapping[str, Any] = {"width": 8, "heads": 2, "rank": 3, "landmarks": 4, "longest": 9}
+poolings = pytest.mark.parametrize("pooling", POOLINGS)
+norms = pytest.mark.parametrize("norm", ["pre", "post"])
+
+
+def series(**options: Any) -> SequenceClassifier:
+    with seeded(0):
+        return SequenceClassifier(3, channels=2, **{**SMALL, **options}).double()
+
+
+def tokens(**options: Any) -> SequenceClassifier:
+    with seeded(0):
+        return SequenceClassifier(3, vocabulary=11, **{**SMALL, **options}).double()
+
+
+def words(*shape: int) -> Tensor:
+    return torch.randint(11, shape, generator=torch.Generator().manual_seed(0))
+
+
+@poolings
+@norms
+@pytest.mark.parametrize("position", ["sinusoidal", "learned", "none"])
+def test_scores_are_one_vector_a_sequence(pooling: str, norm: str, position: str) -> None:
+    options = {"pooling": pooling, "norm": norm, "position": position}
+    assert series(**options)(points(4, 7, 2)).shape == (4, 3)
+    assert tokens(**options)(words(4, 7)).shape == (4, 3)
+
+
+@poolings
+@pytest.mark.parametrize("position", ["sinusoidal", "learned"])
+@pytest.mark.parametrize("attention", ["primal", "primal+", "linear", "performer", "nystrom"])
+def test_a_padded_batch_equals_its_bare_sequences(pooling: str, position: str, attention: str) -> None:
+    model, lengths = series(pooling=pooling, position=position, attention=attention), [9, 5, 1]
+    x, mask = points(3, 9, 2), keep(lengths, 9)
+    together = model(x, mask)
+    for row, length in enumerate(lengths):
+        assert_exact(together[row : row + 1], model(x[row : row + 1, :length]))
+
+
+@poolings
+@norms
+@pytest.mark.parametrize("garbage", [1e30, float("nan"), float("inf")], ids=str)
+def test_what_stands_in_the_padding_changes_nothing(pooling: str, norm: str, garbage: float) -> None:
+    model, mask, found = series(pooling=pooling, norm=norm), keep([9, 5, 1], 9), []
+    for filling in (0.0, garbage):
+        x = points(3, 9, 2).masked_fill(~mask[..., None], filling).requires_grad_()
+        scores = model(x, mask)
+        wanted = [x, *model.parameters()]
+        gradients = torch.autograd.grad(scores.square().sum(), wanted, allow_unused=True)
+        found.append([scores, *(g for g in gradients if g is not None)])
+    for clean, dirty in zip(*found, strict=True):
+        assert torch.equal(clean, dirty)
+        assert bool(clean.isfinite().all())
+
+
+@poolings
+def test_padding_tokens_may_be_anything(pooling: str) -> None:
+    model, mask, x = tokens(pooling=pooling), keep([9, 5], 9), words(2, 9)
+    assert torch.equal(model(x, mask), model(x.masked_fill(~mask, -100), mask))
+    assert_exact(model(x, mask)[1:], model(x[1:, :5]))
+
+
+@poolings
+def test_a_full_mask_is_no_mask(pooling: str) -> None:
+    model, x = series(pooling=pooling), points(2, 9, 2)
+    assert_exact(model(x, keep([9, 9], 9)), model(x))
+
+
+@poolings
+def test_a_sequence_of_padding_alone_is_finite(pooling: str) -> None:
+    model, mask = series(pooling=pooling), keep([9, 0], 9)
+    assert bool(model(points(2, 9, 2), mask).isfinite().all())
+
+
+def test_poolings_are_the_definition() -> None:
+    x, mask, seen = points(2, 9, 2), keep([9, 4], 9), {}
+    for pooling in POOLINGS:
+        model = series(pooling=pooling)
+        model.head.register_forward_pre_hook(
+            lambda _, given, pooling=pooling: seen.update({pooling: given[0]})
+        )
+        model.final_norm.register_forward_hook(
+            lambda _, given, made, pooling=pooling: seen.update({f"{pooling} points": made})
+        )
+        model(x, mask)
+    for row, length in enumerate([9, 4]):
+        assert_exact(seen["mean"][row], seen["mean points"][row, :length].mean(0))
+        assert_exact(seen["last"][row], seen["last points"][row, length - 1])
+        assert_exact(seen["cls"][row], seen["cls points"][row, 0])
+        flat = seen["flatten"][row].unflatten(0, (9, 8))
+        assert_exact(flat[:length], seen["flatten points"][row, :length])
+        assert bool((flat[length:] == 0).all())
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last", "cls"])
+@pytest.mark.parametrize("attention", ATTENTIONS)
+def test_any_length_runs(pooling: str, attention: str) -> None:
+    model = series(pooling=pooling, attention=attention)
+    for n in (1, 2, 40):
+        assert bool(model(points(2, n, 2)).isfinite().all())
+
+
+def test_learned_positions_serve_the_longest_behind_a_front_point() -> None:
+    model = series(pooling="cls", position="learned")
+    assert model(points(2, 9, 2)).shape == (2, 3)
+    with pytest.raises(BadInput, match="Positions: 11 points, but positions were learned for 10"):
+        model(points(2, 10, 2))
+
+
+def test_learned_positions_refuse_longer() -> None:
+    with pytest.raises(BadInput, match="Positions: 10 points, but positions were learned for 9"):
+        series(position="learned")(points(2, 10, 2))
+
+
+def test_flatten_refuses_longer() -> None:
+    with pytest.raises(BadInput, match="SequenceClassifier: 10 points, but pooling flattens 9 at most"):
+        series(pooling="flatten")(points(2, 10, 2))
+
+
+@pytest.mark.parametrize(
+    ("plan", "kinds"),
+    [
+        ("primal", [PrimalAttention] * 3),
+        ("primal+", [SoftmaxAttention, SoftmaxAttention, PrimalAttention]),
+        ("softmax,primal,softmax", [SoftmaxAttention, PrimalAttention, SoftmaxAttention]),
+        (["primal", "softmax", "primal"], [PrimalAttention, SoftmaxAttention, PrimalAttention]),
+    ],
+    ids=str,
+)
+def test_attention_plans(plan: str | list[str], kinds: list[type]) -> None:
+    model = series(attention=plan, depth=3)
+    assert [type(block.attention) for block in model.blocks] == kinds
+    with record(model) as tape:
+        model(points(2, 7, 2))
+    assert list(tape.calls) == [f"blocks.{place}.attention" for place in range(3)]
+    assert bool(ksvd_penalty(tape) >= 0)
+
+
+def test_order_matters_with_positions_and_not_without() -> None:
+    x = points(2, 7, 2)
+    for position, same in (("sinusoidal", False), ("none", True)):
+        model = series(position=position, attention="softmax")
+        assert torch.allclose(model(x), model(x.flip(1)), rtol=0, atol=1e-10) == same
+
+
+def test_classes_are_moved_by_training() -> None:
+    model, x, target = series(), points(6, 7, 2), torch.tensor([0, 1, 2] * 2)
+    optimiser, losses = torch.optim.Adam(model.parameters(), lr=0.01), []
+    for _ in range(30):
+        optimiser.zero_grad()
+        loss = torch.nn.functional.cross_entropy(model(x), target)
+        loss.backward()
+        optimiser.step()
+        losses.append(loss.item())
+    assert losses[-1] < 0.1 * losses[0]
+
+
+def test_dropout_acts_in_training_only() -> None:
+    model, x = series(dropout=0.5), points(2, 7, 2)
+    with seeded(1):
+        assert not torch.equal(model.train()(x), model(x))
+    assert torch.equal(model.eval()(x), model(x))
+
+
+def test_the_inner_width_is_four_times_the_width_unless_given() -> None:
+    assert series().blocks[0].feed_forward[0].out_features == 32
+    assert series(inner=5).blocks[0].feed_forward[0].out_features == 5
+
+
+def test_the_same_seed_gives_the_same_weights() -> None:
+    left, right = series().state_dict(), series().state_dict()
+    assert all(torch.equal(left[name], right[name]) for name in left)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({}, "give `channels` or `vocabulary`, got None and None"),
+        ({"channels": 2, "vocabulary": 5}, "give `channels` or `vocabulary`, got 2 and 5"),
+        ({"channels": 0}, "channels is 0, expected a whole number of at least 1"),
+        ({"vocabulary": -1}, "vocabulary is -1, expected a whole number of at least 1"),
+        ({"channels": 2, "classes": 0}, "classes is 0, expected a whole number of at least 1"),
+        ({"channels": 2, "depth": 0}, "depth is 0, expected a whole number of at least 1"),
+        ({"channels": 2, "pooling": "flatten"}, "`longest` is 0, but flatten and learned positions need one"),
+        (
+            {"channels": 2, "position": "learned"},
+            "`longest` is 0, but flatten and learned positions need one",
+        ),
+        ({"channels": 2, "width": 10, "heads": 4}, "width 10 does not split into 4 heads"),
+        ({"channels": 2, "depth": 3, "attention": "primal,softmax"}, "names 2 layers, but the depth is 3"),
+    ],
+    ids=str,
+)
+def test_sizes_that_do_not_fit_are_named(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        SequenceClassifier(**{"classes": 3, **given})
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"pooling": "meen"}, "unknown pooling 'meen', did you mean 'mean'"),
+        ({"norm": "pos"}, "unknown norm 'pos', did you mean 'post'"),
+        ({"position": "learnd"}, "unknown kind 'learnd', did you mean 'learned'"),
+        ({"attention": "primel"}, "unknown attention 'primel', did you mean 'primal'"),
+        ({"init": "orthonormel"}, "unknown init 'orthonormel', did you mean 'orthonormal'"),
+    ],
+    ids=str,
+)
+def test_unknown_names_suggest_the_nearest(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UnknownName, match=sentence):
+        series(**given)
+
+
+def test_inputs_that_do_not_fit_are_named() -> None:
+    with pytest.raises(BadInput, match=r"`x` is torch.float64 of shape \(4, 7, 3\), expected \(b, n, 2\)"):
+        series()(points(4, 7, 3))
+    with pytest.raises(BadInput, match=r"`x` is torch.float64 of shape \(7, 2\), expected \(b, n, 2\)"):
+        series()(points(7, 2))
+    with pytest.raises(
+        BadInput, match=r"`x` is torch.float64 of shape \(4, 7\), expected \(b, n\) whole numbers"
+    ):
+        tokens()(points(4, 7))
+    with pytest.raises(
+        BadInput, match=r"`x` is torch.int64 of shape \(4, 7, 2\), expected \(b, n\) whole numbers"
+    ):
+        tokens()(words(4, 7, 2))
+    with pytest.raises(BadInput, match=r"`x` \(4, 0, 2\) is an empty sequence"):
+        series()(points(4, 0, 2))
+
+
+def test_masks_that_do_not_fit_are_named() -> None:
+    with pytest.raises(BadInput, match=r"`mask` is torch\.float32, expected torch\.bool"):
+        series()(points(4, 7, 2), torch.ones(4, 7))
+    with pytest.raises(ShapeError, match=r"`mask` has shape \(4, 6\), expected \(4, 7\)"):
+        series()(points(4, 7, 2), keep([6] * 4, 6))
+    with pytest.raises(ShapeError, match=r"`mask` has shape \(4, 6\), expected \(4, 7\)"):
+        tokens()(words(4, 7), keep([6] * 4, 6))

@@ -1,0 +1,117 @@
+"""Primal kernels against the float64 definition, on whatever device runs them."""
+
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from kernelhead.kernels import Cosine
+from kernelhead.ops.eager import primal as eager
+from kernelhead.ops.triton import primal as kernels
+from tests.inputs import points
+from tests.tolerance import assert_within
+
+COSINE = Cosine()
+
+
+@dataclass(frozen=True)
+class Case:
+    """A shape with its options; `tile` is what the sizes around a block are chosen from."""
+
+    batch: int = 2
+    heads: int = 2
+    n: int = 7
+    d: int = 16
+    s: int = 3
+    per_row: bool = True
+    per_head_join: bool = False
+    masked: bool = False
+    strided: bool = False
+    layout: kernels.Plan | None = field(default=None)
+
+    def inputs(self, dtype: torch.dtype, device: str) -> tuple[list[Tensor], Tensor | None]:
+        """Query, key, left, right, join, bias, and the mask."""
+        lead = (self.batch, self.heads) if self.per_row else (self.heads,)
+        head = (self.heads,) if self.per_head_join else ()
+        if self.strided:
+            both = points(self.batch, self.n, 2, self.heads, self.d, dtype=dtype).to(device)
+            query, key = both[:, :, 0].transpose(1, 2), both[:, :, 1].transpose(1, 2)
+        else:
+            shape = (self.batch, self.heads, self.n, self.d)
+            query, key = (points(*shape, seed=i, dtype=dtype).to(device) for i in (0, 1))
+        left, right = (points(*lead, self.d, self.s, seed=i, dtype=dtype).to(device) for i in (2, 3))
+        join = points(*head, self.d, 2 * self.s, seed=4, dtype=dtype).to(device)
+        bias = points(*((self.heads, 1) if self.per_head_join else ()), self.d, seed=5, dtype=dtype).to(
+            device
+        )
+        mask = (points(self.batch, self.n, seed=6) > -0.5).to(device) if self.masked else None
+        return [query, key, left, right, join, bias], mask
+
+
+CASES = {
+    "one point": Case(n=1),
+    "ragged": Case(n=7, d=20, s=5, masked=True),
+    "shared weights": Case(n=33, per_row=False, masked=True),
+    "a join for each head": Case(n=33, per_head_join=True),
+    "fused projection": Case(n=33, strided=True, masked=True),
+    "rank above the width": Case(n=12, d=16, s=40),
+    "block - 1": Case(n=31, layout=kernels.Plan(16, 32, 1, 4, 1)),
+    "block": Case(n=32, layout=kernels.Plan(16, 16, 2, 4, 1)),
+    "block + 1": Case(n=33, masked=True, layout=kernels.Plan(16, 32, 2, 4, 1)),
+}
+
+
+def sums(features: Tensor, weight: Tensor, mask: Tensor | None) -> Tensor:
+    """Sums over real points of squared scores."""
+    scores = features @ weight
+    kept = scores if mask is None else scores.masked_fill(~mask.unsqueeze(-1), 0)
+    return kept.to(torch.promote_types(kept.dtype, torch.float32)).square().sum(-2)
+
+
+def definition(inputs: list[Tensor], mask: Tensor | None, grads: list[Tensor]) -> list[Tensor]:
+    """Output, both sums and all gradients, in the precision of the inputs, by the plain writing."""
+    inputs = [tensor.detach().clone().requires_grad_() for tensor in inputs]
+    query, key, left, right, join, bias = inputs
+    real = None if mask is None else mask[:, None]
+    output = eager.primal_attention(query, key, left, right, join, bias, COSINE, real)
+    made = [output, sums(COSINE.features(query), left, real), sums(COSINE.features(key), right, real)]
+    wanted = [grad.to(each.dtype) for grad, each in zip(grads, made, strict=True)]
+    return [*made, *torch.autograd.grad(made, inputs, wanted)]
+
+
+def check(case: Case, dtype: torch.dtype, device: str) -> None:
+    """Values and gradients by the house's rule, with outputs that were NaN before."""
+    inputs, mask = case.inputs(dtype, device)
+    query, left = inputs[0], inputs[2]
+    grads = [points(*query.shape, seed=7, dtype=dtype).to(device)]
+    grads += [
+        points(*query.shape[:2], left.shape[-1], seed=i, dtype=torch.float32).to(device) for i in (8, 9)
+    ]
+    oracle = definition([tensor.double() for tensor in inputs], mask, [grad.double() for grad in grads])
+    plain = definition(inputs, mask, grads)
+    if mask is not None:
+        # What lies at padded points must not matter.
+        for side in inputs[:2]:
+            side[~mask[:, None].expand(side.shape[:-1])] = float("nan")
+    with poisoned():
+        output, *both = kernels.forward(*inputs, mask, True, case.layout)
+        folded, *_ = kernels.forward(*inputs, mask, False, case.layout)
+        made = kernels.backward(*inputs, mask, grads[0], 2 * grads[1], 2 * grads[2], case.layout)
+        again = kernels.backward(*inputs, mask, grads[0], 2 * grads[1], 2 * grads[2], case.layout)
+    assert all(map(torch.equal, made, again))
+    assert_within(folded, eager=plain[0], oracle=oracle[0])
+    for actual, eagerly, exact in zip([output, *both, *made], plain, oracle, strict=True):
+        assert_within(actual, eager=eagerly, oracle=exact)
+
+
+class poisoned:  # noqa: N801  reads as a with-block
+    """Fresh memory is filled with NaN, so that whatever a kernel leaves unwritten shows."""
+
+    def __enter__(self) -> None:
+        self.before = torch.utils.deterministic.fill_uninitialized_memory
+        torch.use_deterministic_algorithms(True)
+        torch.utils.deterministic.fill_uninitialized_memory = True
+
+    def __exit__(self, *_: object) -> None:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = self.before

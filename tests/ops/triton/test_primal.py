@@ -1,0 +1,123 @@
+"""The primal kernels: in the interpreter everywhere, compiled where there is a GPU."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from kernelhead.kernels import Cosine, Elu
+from kernelhead.nn import PrimalAttention, ksvd_penalty, record
+from kernelhead.ops.backends import primal_backend
+from tests.inputs import keep, points
+
+pytest.importorskip("triton", reason="the extra gpu is not installed")
+
+from kernelhead.ops.triton.library import primal_core
+from kernelhead.ops.triton.primal import plan
+from tests.ops.triton.cases import CASES, Case, check
+
+ROOT = Path(__file__).parents[3]
+gpu = pytest.mark.gpu
+DTYPES = [torch.float32, torch.float16, torch.bfloat16]
+
+
+def test_the_interpreter_runs_the_same_kernels() -> None:
+    # It reads the variable when a kernel is defined, so it needs a process of its own.
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "tests/ops/triton/interpreted.py"]
+    made = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-1000:]
+    assert f"{2 * len(CASES)} passed" in made.stdout
+
+
+@pytest.mark.parametrize("size", [2, 4])
+@pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("n", [1, 17, 1024, 1025, 65_536, 1_048_576])
+def test_a_plan_covers_all_points_once(n: int, size: int, backward: bool) -> None:
+    made = plan(n, 64, 32, size=size, backward=backward)
+    assert made.chunk % made.tile == 0
+    assert made.chunk * (made.splits - 1) < n <= made.chunk * made.splits
+
+
+def test_the_backend_is_eager_where_the_kernels_do_not_fit() -> None:
+    x, weight = torch.zeros(1, 2, 3, 4), torch.zeros(2, 4, 2)
+    assert primal_backend(x, x, weight, Cosine(), None) == "eager"
+    assert primal_backend(x, x, weight, Elu(), None) == "eager"
+
+
+@gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_kernels(name: str, dtype: torch.dtype) -> None:
+    check(CASES[name], dtype, "cuda")
+
+
+@gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("d", [16, 24, 32, 64, 96, 128])
+@pytest.mark.parametrize("s", [1, 20, 30, 64, 96, 128])
+def test_widths_and_ranks(d: int, s: int, dtype: torch.dtype) -> None:
+    if dtype == torch.float32 and max(d, s) > 64:
+        pytest.skip("float32 above 64 goes to the plain writing: its weights do not fit on chip")
+    check(Case(n=300, d=d, s=s, masked=True, per_row=d < 64), dtype, "cuda")
+
+
+@gpu
+@pytest.mark.parametrize("n", [1, 1000, 4097])
+def test_custom_op(n: int) -> None:
+    inputs, mask = Case(n=n, masked=True).inputs(torch.float32, "cuda")
+    inputs = [tensor.requires_grad_() for tensor in inputs]
+    for moments in (True, False):
+        torch.library.opcheck(primal_core, (*inputs, mask, moments))
+
+
+@gpu
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("landmarks", [None, 5])
+def test_the_layer_on_the_gpu_is_the_layer_on_the_cpu(landmarks: int | None, compiled: bool) -> None:
+    module = PrimalAttention(32, heads=2, rank=3, landmarks=landmarks)
+    x, mask = points(3, 40, 32, dtype=torch.float32), keep([40, 17, 0], 40)
+
+    def run(module: PrimalAttention, device: str, forward: object) -> list[Tensor]:
+        module.zero_grad()
+        with record(module) as tape:
+            output = forward(x.to(device), mask=mask.to(device))  # type: ignore[operator]
+            (output.square().sum() + ksvd_penalty(tape)).backward()
+        return [output.detach().cpu(), *(p.grad.cpu() for p in module.parameters())]
+
+    expected = run(module, "cpu", module)
+    module.cuda()
+    made = run(module, "cuda", torch.compile(module, fullgraph=True) if compiled else module)
+    for one, other in zip(made, expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+@gpu
+def test_the_layer_is_captured_as_a_graph() -> None:
+    module = PrimalAttention(32, heads=2, rank=3, landmarks=5).cuda()
+    x = points(3, 40, 32, dtype=torch.float32).cuda()
+    run = torch.cuda.make_graphed_callables(module, (x,))
+    torch.testing.assert_close(run(x), module(x))
+
+
+@gpu
+def test_half_precision_by_autocast() -> None:
+    module, x = (
+        PrimalAttention(32, heads=2, rank=3, landmarks=5).cuda(),
+        points(3, 40, 32, dtype=torch.float32).cuda(),
+    )
+    with torch.autocast("cuda", torch.bfloat16), record(module) as tape:
+        output = module(x)
+        (output.float().square().mean() + ksvd_penalty(tape)).backward()
+    assert output.dtype == torch.bfloat16
+    assert all(torch.isfinite(p.grad).all() for p in module.parameters())
