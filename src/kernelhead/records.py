@@ -99,6 +99,6 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError as error:
             raise BadInput(f"{path}, line {number} is not JSON: {error}") from error
         if not isinstance(row, dict):
-            raise BadInput(f"{path}, line {number} is not JSON of an object: {line[:40]}")
+            raise BadInput(f"{path}, line {number} holds a {type(row).__name__}, expected a JSON object")
         rows.append(row)
     return rows

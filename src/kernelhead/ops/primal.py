@@ -27,7 +27,7 @@ def landmark_index(count: int, length: int | Tensor, *, device: torch.device | N
         >>> landmark_index(4, 10)
         tensor([0, 3, 6, 9])
         >>> landmark_index(4, torch.tensor([2, 7]))
-        tensor([[0, 0, 1, 1],
+        tensor([[0, 0, 0, 1],
                 [0, 2, 4, 6]])
     """
     if isinstance(length, Tensor):

@@ -27,7 +27,7 @@ DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 def test_the_interpreter_runs_the_same_kernels() -> None:
     # It reads the variable when a kernel is defined, so it needs a process of its own.
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "tests/ops/triton/interpreted.py"]
+    command = [sys.executable, "-m", "pytest", "-q", "tests/ops/triton/interpreted.py"]
     made = subprocess.run(
         command,
         cwd=ROOT,
