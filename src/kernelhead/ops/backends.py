@@ -1,6 +1,5 @@
 """Which backend fits a tensor: a pure function of what is given."""
 
-from functools import lru_cache
 from importlib.util import find_spec
 
 import torch
@@ -10,10 +9,17 @@ from kernelhead.kernels import AbstractKernel, Cosine
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WIDEST = 128
+HAS_TRITON = find_spec("triton") is not None
 
 
 def primal_backend(
-    query: Tensor, key: Tensor, left: Tensor, kernel: AbstractKernel, mask: Tensor | None
+    query: Tensor,
+    key: Tensor,
+    left: Tensor,
+    join: Tensor,
+    bias: Tensor,
+    kernel: AbstractKernel,
+    mask: Tensor | None,
 ) -> str:
     """ "triton" for the cosine map on a CUDA device in up to float32, else "eager".
 
@@ -22,7 +28,7 @@ def primal_backend(
 
     Example:
         >>> x = torch.zeros(1, 1, 2, 4)
-        >>> primal_backend(x, x, torch.zeros(1, 4, 2), Cosine(), None)
+        >>> primal_backend(x, x, torch.zeros(1, 4, 2), torch.zeros(4, 4), torch.zeros(4), Cosine(), None)
         'eager'
     """
     fits = (
@@ -36,11 +42,7 @@ def primal_backend(
         # The weights of both sides stay on chip; those of wide heads in float32 do not fit.
         and max(query.shape[-1], left.shape[-1]) <= (64 if query.dtype == torch.float32 else WIDEST)
         and left.dim() in (3, 4)
+        and (join.dim(), bias.dim()) in ((2, 1), (3, 3))
         and (mask is None or (mask.dim() == 3 and mask.shape[1] == 1))
     )
-    return "triton" if fits and _has_triton() else "eager"
-
-
-@lru_cache
-def _has_triton() -> bool:
-    return find_spec("triton") is not None
+    return "triton" if fits and HAS_TRITON else "eager"

@@ -130,7 +130,7 @@ def primal_attention(
         tensor([4., 4., 4.])
     """
     left, right, join, bias = _checked("primal_attention", query, key, left, right, join, bias, kernel)
-    if primal_backend(query, key, left, kernel, mask) == "triton":
+    if primal_backend(query, key, left, join, bias, kernel, mask) == "triton":
         from kernelhead.ops.triton.library import primal_core
 
         output: Tensor = primal_core(query, key, left, right, join, bias, _flat(mask), False)[0]
@@ -157,7 +157,7 @@ def primal_attention_moments(
     left, right, join, bias = _checked(
         "primal_attention_moments", query, key, left, right, join, bias, kernel
     )
-    if primal_backend(query, key, left, kernel, mask) == "triton":
+    if primal_backend(query, key, left, join, bias, kernel, mask) == "triton":
         from kernelhead.ops.triton.library import primal_core
 
         output, *sums = primal_core(query, key, left, right, join, bias, _flat(mask), True)

@@ -23,14 +23,15 @@ def _reciprocal_norm(points):
 
 
 @triton.jit
-def _tile_rows(mask, batch, start, n, stride_mask, BLOCK_N: tl.constexpr, HAS_MASK: tl.constexpr):
-    """Row numbers of a tile, which of them exist, and which are real points."""
-    rows = start + tl.arange(0, BLOCK_N)
-    exists = rows < n
+def _real(mask, batch, at, stop, stride_mask, BLOCK_N: tl.constexpr, HAS_MASK: tl.constexpr):
+    """Which rows of the tile at `at` exist, and which of them are real points."""
+    exists = tl.arange(0, BLOCK_N) < stop - at
     real = exists
     if HAS_MASK:
-        real = exists & (tl.load(mask + batch * stride_mask + rows, mask=exists, other=0) != 0)
-    return rows.to(tl.int64), exists, real
+        real = exists & (
+            tl.load(mask + batch * stride_mask + at + tl.arange(0, BLOCK_N), mask=exists, other=0) != 0
+        )
+    return exists, real
 
 
 @triton.jit
@@ -43,9 +44,16 @@ def _weights(pointer, batch, head, stride_b, stride_h, d, s, BLOCK_D: tl.constex
 
 
 @triton.jit
-def _place(pointer, batch, head, rows, features, stride_b, stride_h, stride_n):
-    """Where the features of some points of one head of one batch row lie."""
-    return pointer + batch * stride_b + head * stride_h + rows[:, None] * stride_n + features[None, :]
+def _place(
+    pointer, batch, head, at, stride_b, stride_h, stride_n, BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr
+):
+    """Where the features of a tile of points lie; the far part of the address is one number."""
+    rows, features = tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_D)
+    return (
+        pointer
+        + (batch * stride_b + head * stride_h + at * stride_n)
+        + (rows[:, None] * stride_n + features[None, :])
+    )
 
 
 @triton.jit
@@ -74,12 +82,12 @@ def _forward(
     total_l = tl.zeros([BLOCK_S], tl.float32)
     total_r = tl.zeros([BLOCK_S], tl.float32)
     for at in range(start, stop, BLOCK_N):
-        rows, exists, real = _tile_rows(mask, row, at, stop, mask_b, BLOCK_N, HAS_MASK)
+        exists, real = _real(mask, row, at, stop, mask_b, BLOCK_N, HAS_MASK)
         wanted = real[:, None] & columns
         q = tl.load(
-            _place(query, row, head, rows, features, query_b, query_h, query_n), mask=wanted, other=0.0
+            _place(query, row, head, at, query_b, query_h, query_n, BLOCK_N, BLOCK_D), mask=wanted, other=0.0
         )
-        k = tl.load(_place(key, row, head, rows, features, key_b, key_h, key_n), mask=wanted, other=0.0)
+        k = tl.load(_place(key, row, head, at, key_b, key_h, key_n, BLOCK_N, BLOCK_D), mask=wanted, other=0.0)
         scale_q, _ = _reciprocal_norm(q.to(tl.float32))
         scale_k, _ = _reciprocal_norm(k.to(tl.float32))
         if MOMENTS:
@@ -93,7 +101,7 @@ def _forward(
             o = tl.dot(q, map_l, input_precision=PRECISION) * scale_q[:, None]
             o += tl.dot(k, map_r, input_precision=PRECISION) * scale_k[:, None]
         o = tl.where(real[:, None], o + shift[None, :], 0.0)
-        place = _place(out, row, head, rows, features, out_b, out_h, out_n)
+        place = _place(out, row, head, at, out_b, out_h, out_n, BLOCK_N, BLOCK_D)
         tl.store(place, o.to(kind), mask=exists[:, None] & columns)
     if MOMENTS:
         place = ((split * batch + row) * heads + head) * s + scores
@@ -127,31 +135,37 @@ def _backward_side(
     form = tl.dot(pulled, tl.trans(weight), input_precision=PRECISION).to(kind)  # (in, in)
     grad_map = tl.zeros([BLOCK_D, BLOCK_D], tl.float32)
     gram = tl.zeros([BLOCK_D, BLOCK_D], tl.float32)
-    grad_bias = tl.zeros([BLOCK_D], tl.float32)
+    grad_bias = tl.zeros([16, BLOCK_D], tl.float32)
+    eye = (features[:, None] == features[None, :]).to(kind)
     for at in range(start, stop, BLOCK_N):
-        rows, exists, real = _tile_rows(mask, row, at, stop, mask_b, BLOCK_N, HAS_MASK)
+        exists, real = _real(mask, row, at, stop, mask_b, BLOCK_N, HAS_MASK)
         wanted = real[:, None] & columns
         g = tl.load(
-            _place(grad_out, row, head, rows, features, grad_b, grad_h, grad_n), mask=wanted, other=0.0
+            _place(grad_out, row, head, at, grad_b, grad_h, grad_n, BLOCK_N, BLOCK_D), mask=wanted, other=0.0
         )
         x = tl.load(
-            _place(points, row, head, rows, features, points_b, points_h, points_n), mask=wanted, other=0.0
+            _place(points, row, head, at, points_b, points_h, points_n, BLOCK_N, BLOCK_D),
+            mask=wanted,
+            other=0.0,
         )
-        wide = x.to(tl.float32)
+        # A product with the identity brings the points, exactly, into the layout of the other products,
+        # so that all that follows is local to a thread and its neighbours.
+        wide = tl.dot(x, eye, input_precision=PRECISION)
         scale, free = _reciprocal_norm(wide)
+        grad = tl.dot(x, form, input_precision=PRECISION) * scale[:, None]
+        grad = tl.dot(g, back, acc=grad, input_precision=PRECISION)
         unit = wide * scale[:, None]
         phi = unit.to(kind)
-        grad = tl.dot(g, back, input_precision=PRECISION)
-        grad = tl.dot(phi, form, acc=grad, input_precision=PRECISION)
         turned = tl.trans(phi)
         grad_map = tl.dot(turned, g, acc=grad_map, input_precision=PRECISION)
         gram = tl.dot(turned, phi, acc=gram, input_precision=PRECISION)
         if BIAS:
-            grad_bias += tl.sum(g.to(tl.float32), axis=0)
+            # Rows that lie in one thread are added there; the rest waits for the end.
+            grad_bias += tl.sum(tl.reshape(g.to(tl.float32), [BLOCK_N // 16, 16, BLOCK_D]), axis=0)
         # The gradient loses its part along the point itself, except where the norm was clamped.
         along = tl.where(free, tl.sum(unit * grad, axis=1), 0.0)
         grad = (grad - unit * along[:, None]) * scale[:, None]
-        place = _place(d_points, row, head, rows, features, out_b, out_h, out_n)
+        place = _place(d_points, row, head, at, out_b, out_h, out_n, BLOCK_N, BLOCK_D)
         tl.store(place, grad.to(kind), mask=exists[:, None] & columns)
     grad_weight = tl.dot(grad_map.to(kind), joining, input_precision=PRECISION)
     grad_weight += tl.dot(gram.to(kind), weight, input_precision=PRECISION) * pull[None, :]
@@ -159,15 +173,17 @@ def _backward_side(
     part = ((split * batch + row) * heads + head) * d
     small, inside = features[:, None] * s + scores[None, :], (features < d)[:, None] & (scores < s)[None, :]
     tl.store(d_weights + part * s + small, grad_weight, mask=inside)
-    tl.store(d_join + part * s + small, grad_join, mask=inside)
+    # Rows of the join's gradient: left half, right half, then that of the bias.
+    whole = part * (2 * s + 1)
+    tl.store(d_join + whole + features[:, None] * (2 * s + 1) + scores[None, :], grad_join, mask=inside)
     if BIAS:
-        tl.store(d_bias + part + features, grad_bias, mask=features < d)
+        tl.store(d_bias + whole + features * (2 * s + 1), tl.sum(grad_bias, axis=0), mask=features < d)
 
 
 @triton.jit
 def _backward(
     query, key, left, right, left_join, right_join, mask, grad_out, left_pull, right_pull,
-    d_query, d_key, d_left, d_right, d_left_join, d_right_join, d_bias,
+    d_query, d_key, d_left, d_right, d_joins,
     query_b, query_h, query_n, key_b, key_h, key_n, weight_b, weight_h, join_h, mask_b,
     grad_b, grad_h, grad_n, dq_b, dq_h, dq_n, dk_b, dk_h, dk_n,
     batch, heads, n, d, s, chunk, splits,
@@ -181,14 +197,14 @@ def _backward(
     head, split, row = program % heads, (program // heads) % splits, program // (heads * splits)
     if side == 0:
         _backward_side(
-            query, left, left_join, mask, grad_out, left_pull, d_query, d_left, d_left_join, d_bias,
+            query, left, left_join, mask, grad_out, left_pull, d_query, d_left, d_joins, d_joins + 2 * s,
             query_b, query_h, query_n, weight_b, weight_h, join_h, mask_b, grad_b, grad_h, grad_n,
             dq_b, dq_h, dq_n, row, head, split, batch, heads, n, d, s, chunk,
             BLOCK_N, BLOCK_D, BLOCK_S, HAS_MASK, True, PRECISION,
         )  # fmt: skip
     else:
         _backward_side(
-            key, right, right_join, mask, grad_out, right_pull, d_key, d_right, d_right_join, d_bias,
+            key, right, right_join, mask, grad_out, right_pull, d_key, d_right, d_joins + s, d_joins,
             key_b, key_h, key_n, weight_b, weight_h, join_h, mask_b, grad_b, grad_h, grad_n,
             dk_b, dk_h, dk_n, row, head, split, batch, heads, n, d, s, chunk,
             BLOCK_N, BLOCK_D, BLOCK_S, HAS_MASK, False, PRECISION,
@@ -243,10 +259,11 @@ def forward(
     out = empty_output(query)
     left, right, weight_b, weight_h = _ready_weights(left, right)
     left_join, right_join, join_h, bias, bias_h = _ready_join(join, bias, s)
-    parts = query.new_empty((2, layout.splits, batch, heads, s) if moments else (2, 0), dtype=torch.float32)
+    shape = (layout.splits, batch, heads, s) if moments else (0,)
+    left_sums, right_sums = (query.new_empty(shape, dtype=torch.float32) for _ in range(2))
     mask, mask_b = _ready_mask(mask)
     _forward[(heads * layout.splits * batch,)](
-        query, key, left, right, left_join, right_join, bias, mask, out, parts[0], parts[1],
+        query, key, left, right, left_join, right_join, bias, mask, out, left_sums, right_sums,
         *query.stride()[:3], *key.stride()[:3], weight_b, weight_h, join_h, bias_h, mask_b, *out.stride()[:3],
         batch, heads, n, d, s, layout.chunk, layout.splits,
         BLOCK_N=layout.tile, BLOCK_D=_block(d), BLOCK_S=_block(s),
@@ -254,9 +271,8 @@ def forward(
         num_warps=layout.warps, num_stages=layout.stages,
     )  # fmt: skip
     if not moments:
-        return out, parts[0], parts[1]
-    sums = parts.sum(1) if layout.splits > 1 else parts[:, 0]
-    return out, sums[0], sums[1]
+        return out, left_sums, right_sums
+    return out, left_sums.sum(0), right_sums.sum(0)
 
 
 def backward(
@@ -282,13 +298,13 @@ def backward(
     shared, shape = left.dim() == 3, left.shape
     left, right, weight_b, weight_h = _ready_weights(left, right)
     left_join, right_join, join_h, _, _ = _ready_join(join, bias, s)
-    # Parts of one program each: gradients of left, right and both halves of the join.
-    parts = query.new_empty((4, layout.splits, batch, heads, d, s), dtype=torch.float32)
-    d_bias = query.new_empty((layout.splits, batch, heads, d), dtype=torch.float32)
+    # Parts of one program each: gradients of left and right; of both halves of the join and the bias.
+    d_weights = query.new_empty((2, layout.splits, batch, heads, d, s), dtype=torch.float32)
+    d_joins = query.new_empty((layout.splits, batch, heads, d, 2 * s + 1), dtype=torch.float32)
     mask, mask_b = _ready_mask(mask)
     _backward[(2 * heads * layout.splits * batch,)](
         query, key, left, right, left_join, right_join, mask, grad_out, left_pull.contiguous(),
-        right_pull.contiguous(), d_query, d_key, parts[0], parts[1], parts[2], parts[3], d_bias,
+        right_pull.contiguous(), d_query, d_key, d_weights[0], d_weights[1], d_joins,
         *query.stride()[:3], *key.stride()[:3], weight_b, weight_h, join_h, mask_b, *grad_out.stride()[:3],
         *d_query.stride()[:3], *d_key.stride()[:3],
         batch, heads, n, d, s, layout.chunk, layout.splits,
@@ -296,12 +312,15 @@ def backward(
         HAS_MASK=mask is not None, PRECISION=_precision(query),
         num_warps=layout.warps, num_stages=layout.stages,
     )  # fmt: skip
-    d_weights = parts[:2].sum((1, 2)) if shared else parts[:2].sum(1)
-    d_joins = parts[2:].sum((1, 2) if join.dim() == 3 else (1, 2, 3))
-    d_bias = d_bias.sum((0, 1) if bias.dim() == 3 else (0, 1, 2)).reshape(bias.shape)
-    d_join, kind = torch.cat([d_joins[0], d_joins[1]], dim=-1), query.dtype
-    d_left, d_right = d_weights.to(kind).reshape(2, *shape)
-    return d_query, d_key, d_left, d_right, d_join.to(kind), d_bias.to(kind)
+    kind = query.dtype
+    if shared:
+        d_weights = d_weights.sum((1, 2))
+    else:
+        d_weights = d_weights.sum(1) if layout.splits > 1 else d_weights[:, 0]
+    d_left, d_right = (each.to(kind, copy=True).reshape(shape) for each in d_weights)
+    total = d_joins.sum((0, 1) if join.dim() == 3 else (0, 1, 2)).to(kind)
+    d_join, d_bias = (each.contiguous() for each in total.split([2 * s, 1], dim=-1))
+    return d_query, d_key, d_left, d_right, d_join, d_bias.reshape(bias.shape)
 
 
 def empty_output(query: Tensor) -> Tensor:
