@@ -15,15 +15,33 @@ from torch import Tensor
 
 def gate(*paths: str) -> None:
     """Refuse to measure what is not right: run the tests of what is measured."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "gpu", *paths]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "gpu", "-x", *paths]
     made = subprocess.run(command, capture_output=True, text=True, check=False)
     if made.returncode:
         raise SystemExit(f"no figures: the gate {' '.join(paths)} is red\n{made.stdout[-2000:]}")
 
 
-def milliseconds(run: Callable[[], object], *, rounds: int = 5) -> dict[str, float]:
-    """Median over rounds of the median time of a call, and the spread of the rounds."""
-    medians = [triton.testing.do_bench(run, warmup=10, rep=30, return_mode="median") for _ in range(rounds)]
+def captured(run: Callable[[], object]) -> Callable[[], None]:
+    """The call as a CUDA graph, so that what is timed is the device's work and not Python's."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+def milliseconds(run: Callable[[], object], *, rounds: int = 5, graph: bool = True) -> dict[str, float]:
+    """Median over rounds of the median time of a call, captured as a graph, and the spread of the rounds.
+
+    The cache is emptied between calls.
+    """
+    timed = captured(run) if graph else run
+    medians = [triton.testing.do_bench(timed, warmup=5, rep=25, return_mode="median") for _ in range(rounds)]
     return {"ms": statistics.median(medians), "lowest": min(medians), "highest": max(medians)}
 
 

@@ -253,6 +253,16 @@ def test_weights_start_orthonormal_or_as_published(form: str) -> None:
     assert torch.allclose(flat @ flat.mT, torch.eye(2, dtype=torch.float64), atol=1e-6)
 
 
+def test_a_projection_that_someone_changed_is_called() -> None:
+    module, x = layer("dependent"), points(2, 5, 8)
+    plain = module(x)
+    handle = module.key.register_forward_hook(lambda _module, _inputs, output: output * 2)
+    assert_exact(module(x), plain)  # the cosine map forgets the length of a key
+    handle.remove()
+    module.query = torch.nn.Sequential(module.query, torch.nn.Tanh())
+    assert not torch.allclose(module(x), plain)
+
+
 def test_names_and_shapes_of_parameters() -> None:
     shapes = {
         name: tuple(p.shape)

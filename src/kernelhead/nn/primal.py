@@ -146,10 +146,8 @@ class PrimalAttention(AbstractKernelAttention):
         """Attend to checked inputs; see the class."""
         if context is not None:
             return self._attend_across(x, context, mask, context_mask, keep)
-        query, key = (
-            split_heads(self.query(x), self.heads),
-            split_heads(self.key(x), self.heads),
-        )  # (b, h, n, d)
+        both = self._projected(x)  # (b, n, 2, h, d)
+        query, key = (side.transpose(1, 2) for side in both.unbind(2))  # (b, h, n, d)
         real = None if mask is None else mask[:, None]  # (b, 1, n)
         if self.causal and self.landmarks is not None:
             return self._attend_prefix(x, query, key, real, keep)
@@ -157,7 +155,8 @@ class PrimalAttention(AbstractKernelAttention):
             query, key = running_means(query, mask=real), running_means(key, mask=real)
         left, right = self._weights(x, mask)
         kernel, moments = self.kernel, None
-        inputs = query, key, left, right, self.join.weight, self._bias()
+        points = (query, key) if self.causal else (both, None)
+        inputs = *points, left, right, self.join.weight, self._bias()
         if keep == "off":
             joined = primal_attention(*inputs, kernel=kernel, mask=real)
         else:
@@ -169,6 +168,15 @@ class PrimalAttention(AbstractKernelAttention):
         scores = primal_scores(query, key, left, right, kernel=kernel, mask=real)
         pattern = Factored(scores[0], self.root.square() / _count(x, mask), scores[1])
         return Attended(output, moments, pattern, self._implied(query, key, x, real, real, mask))
+
+    def _projected(self, x: Tensor) -> Tensor:
+        """Queries and keys, (b, n, 2, h, d), by one product unless someone changed a projection."""
+        if all(type(side) is nn.Linear and not side._forward_hooks for side in (self.query, self.key)):
+            weight = torch.cat([self.query.weight, self.key.weight])
+            both = nn.functional.linear(x, weight, torch.cat([self.query.bias, self.key.bias]))
+        else:
+            both = torch.cat([self.query(x), self.key(x)], dim=-1)
+        return both.unflatten(-1, (2, self.heads, self.width // self.heads))
 
     def _attend_prefix(
         self, x: Tensor, query: Tensor, key: Tensor, real: Tensor | None, keep: str

@@ -107,7 +107,7 @@ def primal_scores(
 
 def primal_attention(
     query: Tensor,
-    key: Tensor,
+    key: Tensor | None,
     left: Tensor,
     right: Tensor,
     join: Tensor,
@@ -118,8 +118,9 @@ def primal_attention(
 ) -> Tensor:
     r"""Primal attention $o_i = C\,[e_i; r_i] + c$ at O(n d^2), with no n-by-n and no n-by-s matrix.
 
-    Shapes: query, key (... n d), left and right (... p s), join (... d 2s), bias (... d) or, per head,
-    (... 1 d); mask (... n), True where real; returns (... n d), zero at padded points.
+    Shapes: query, key (... n d), or query (b, n, 2, h, d) with both, as one projection gives them, and
+    no key; left and right (... p s), join (... d 2s), bias (... d) or, per head, (... 1 d); mask (... n),
+    True where real; returns (... n d), zero at padded points.
 
     Raises:
         ShapeError: two axes disagree.
@@ -129,18 +130,19 @@ def primal_attention(
         >>> primal_attention(x, x, w, w, torch.ones(3, 4), torch.zeros(3))[0]
         tensor([4., 4., 4.])
     """
+    packed, (query, key) = (query if key is None else None), _sides(query, key)
     left, right, join, bias = _checked("primal_attention", query, key, left, right, join, bias, kernel)
     if primal_backend(query, key, left, join, bias, kernel, mask) == "triton":
         from kernelhead.ops.triton.library import primal_core
 
-        output: Tensor = primal_core(query, key, left, right, join, bias, _flat(mask), False)[0]
-        return output
+        points: tuple[Tensor, Tensor | None] = (query, key) if packed is None else (packed, None)
+        return primal_core(*points, left, right, join, bias, _flat(mask), False)[0]
     return eager.primal_attention(query, key, left, right, join, bias, kernel, mask)
 
 
 def primal_attention_moments(
     query: Tensor,
-    key: Tensor,
+    key: Tensor | None,
     left: Tensor,
     right: Tensor,
     join: Tensor,
@@ -154,13 +156,14 @@ def primal_attention_moments(
     Shapes: as `primal_attention`; returns its output and two (... s), means over the real points
     in float32 or better.
     """
-    left, right, join, bias = _checked(
-        "primal_attention_moments", query, key, left, right, join, bias, kernel
-    )
+    packed, (query, key) = (query if key is None else None), _sides(query, key)
+    who = "primal_attention_moments"
+    left, right, join, bias = _checked(who, query, key, left, right, join, bias, kernel)
     if primal_backend(query, key, left, join, bias, kernel, mask) == "triton":
         from kernelhead.ops.triton.library import primal_core
 
-        output, *sums = primal_core(query, key, left, right, join, bias, _flat(mask), True)
+        points: tuple[Tensor, Tensor | None] = (query, key) if packed is None else (packed, None)
+        output, *sums = primal_core(*points, left, right, join, bias, _flat(mask), True)
         count = eager.real_points(query, mask)[..., None]
         return output, sums[0] / count, sums[1] / count
     output = eager.primal_attention(query, key, left, right, join, bias, kernel, mask)
@@ -229,6 +232,15 @@ def prefix_weights(
     """
     check_axes("prefix_weights", rows=(rows, "... n d"), left=(left, "... l s"), right=(right, "... l s"))
     return eager.prefix_weights(rows, left.to(rows.dtype), right.to(rows.dtype), kernel, mask)
+
+
+def _sides(query: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Query and key as (... n d); both from one tensor (b, n, 2, h, d) where there is no key."""
+    if key is not None:
+        return query, key
+    check_axes("primal_attention", query=(query, "b n t h d"))
+    first, second = query.unbind(2)
+    return first.transpose(1, 2), second.transpose(1, 2)
 
 
 def _flat(mask: Tensor | None) -> Tensor | None:

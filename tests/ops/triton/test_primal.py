@@ -16,7 +16,7 @@ from tests.inputs import keep, points
 
 pytest.importorskip("triton", reason="the extra gpu is not installed")
 
-from kernelhead.ops.triton.library import primal_core
+from kernelhead.ops.triton.library import primal_core, traced_core
 from kernelhead.ops.triton.primal import plan
 from tests.ops.triton.cases import CASES, Case, check
 
@@ -78,11 +78,31 @@ def test_widths_and_ranks(d: int, s: int, dtype: torch.dtype) -> None:
 def test_custom_op(n: int) -> None:
     inputs, mask = Case(n=n, masked=True).inputs(torch.float32, "cuda")
     inputs = [tensor.requires_grad_() for tensor in inputs]
+    both = torch.stack([side.detach().transpose(1, 2) for side in inputs[:2]], dim=2).requires_grad_()
     for moments in (True, False):
-        torch.library.opcheck(primal_core, (*inputs, mask, moments))
+        for points_of in (inputs[:2], [both, None]):
+            torch.library.opcheck(traced_core, (*points_of, *inputs[2:], mask, moments))
 
 
 @gpu
+def test_packed_points_are_the_same_points() -> None:
+    inputs, mask = Case(n=50, masked=True).inputs(torch.float32, "cuda")
+    both = torch.stack([side.transpose(1, 2) for side in inputs[:2]], dim=2).requires_grad_()
+    query, key = (side.clone().requires_grad_() for side in inputs[:2])
+    one, other = (
+        primal_core(both, None, *inputs[2:], mask, True),
+        primal_core(query, key, *inputs[2:], mask, True),
+    )
+    assert all(map(torch.equal, one, other))
+    grads = [torch.randn_like(each) for each in one]
+    (packed,) = torch.autograd.grad(one, both, grads)
+    apart = torch.autograd.grad(other, (query, key), grads)
+    for place, expected in enumerate(apart):
+        assert torch.equal(packed[:, :, place].transpose(1, 2), expected)
+
+
+@gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("landmarks", [None, 5])
 def test_the_layer_on_the_gpu_is_the_layer_on_the_cpu(landmarks: int | None, compiled: bool) -> None:
@@ -107,7 +127,7 @@ def test_the_layer_on_the_gpu_is_the_layer_on_the_cpu(landmarks: int | None, com
 def test_the_layer_is_captured_as_a_graph() -> None:
     module = PrimalAttention(32, heads=2, rank=3, landmarks=5).cuda()
     x = points(3, 40, 32, dtype=torch.float32).cuda()
-    run = torch.cuda.make_graphed_callables(module, (x,))
+    run = torch.cuda.make_graphed_callables(module, (x,), allow_unused_input=True)
     torch.testing.assert_close(run(x), module(x))
 
 

@@ -1,4 +1,4 @@
-"""The kernels as custom ops of torch: with shapes for tracing and gradients, so that compiling works."""
+"""The kernels for autograd: a plain function in eager mode, a custom op of torch where it is traced."""
 
 from typing import Any
 
@@ -8,10 +8,9 @@ from torch import Tensor
 from kernelhead.ops.triton import primal
 
 
-@torch.library.custom_op("kernelhead::primal_core", mutates_args=())
 def primal_core(
     query: Tensor,
-    key: Tensor,
+    key: Tensor | None,
     left: Tensor,
     right: Tensor,
     join: Tensor,
@@ -21,16 +20,21 @@ def primal_core(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output and, if asked for, sums over real points of both squared scores.
 
-    Shapes: query, key (b, h, n, d), left and right (h, d, s) or (b, h, d, s), join (d, 2s) or (h, d, 2s),
-    bias (d,) or (h, 1, d), mask (b, n); returns (b, h, n, d) and two (b, h, s), or two (0,).
+    Shapes: query, key (b, h, n, d), or query (b, n, 2, h, d) with both and no key; left and right
+    (h, d, s) or (b, h, d, s); join (d, 2s) and bias (d,), or (h, d, 2s) and (h, 1, d); mask (b, n);
+    returns (b, h, n, d) and two (b, h, s), or two (0,).
     """
-    return primal.forward(query, key, left, right, join, bias, mask, moments)
+    given = query, key, left, right, join, bias, mask, moments
+    # The custom op costs a tenth of a millisecond a call, and is needed only for tracing.
+    made: tuple[Tensor, Tensor, Tensor]
+    made = traced_core(*given) if torch.compiler.is_compiling() else _Core.apply(*given)
+    return made
 
 
-@primal_core.register_fake
-def _(
+@torch.library.custom_op("kernelhead::primal_core", mutates_args=())
+def traced_core(
     query: Tensor,
-    key: Tensor,
+    key: Tensor | None,
     left: Tensor,
     right: Tensor,
     join: Tensor,
@@ -38,15 +42,31 @@ def _(
     mask: Tensor | None,
     moments: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    shape = (*query.shape[:2], left.shape[-1]) if moments else (0,)
-    sums = [query.new_empty(shape, dtype=torch.float32) for _ in range(2)]
-    return primal.empty_output(query), sums[0], sums[1]
+    """`primal_core` as an op that torch.compile and torch.export keep whole."""
+    return primal.forward(*_sides(query, key), left, right, join, bias, mask, moments)
+
+
+@traced_core.register_fake
+def _(
+    query: Tensor,
+    key: Tensor | None,
+    left: Tensor,
+    right: Tensor,
+    join: Tensor,
+    bias: Tensor,
+    mask: Tensor | None,
+    moments: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    side, _ = _sides(query, key)
+    shape = (*side.shape[:2], left.shape[-1]) if moments else (0,)
+    sums = [side.new_empty(shape, dtype=torch.float32) for _ in range(2)]
+    return primal.empty_output(side), sums[0], sums[1]
 
 
 @torch.library.custom_op("kernelhead::primal_core_backward", mutates_args=())
-def primal_core_backward(
+def traced_backward(
     query: Tensor,
-    key: Tensor,
+    key: Tensor | None,
     left: Tensor,
     right: Tensor,
     join: Tensor,
@@ -56,15 +76,14 @@ def primal_core_backward(
     left_pull: Tensor,
     right_pull: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the six tensors that `primal_core` takes first."""
-    made = primal.backward(query, key, left, right, join, bias, mask, grad_out, left_pull, right_pull)
-    return made[0], made[1], made[2], made[3], made[4], made[5]
+    """Gradients of the six tensors that `primal_core` takes first; none for a key that is packed."""
+    return _backward(query, key, left, right, join, bias, mask, grad_out, left_pull, right_pull)
 
 
-@primal_core_backward.register_fake
+@traced_backward.register_fake
 def _(
     query: Tensor,
-    key: Tensor,
+    key: Tensor | None,
     left: Tensor,
     right: Tensor,
     join: Tensor,
@@ -74,10 +93,40 @@ def _(
     left_pull: Tensor,
     right_pull: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    both, sides = _empty_gradients(query, key)
+    first, second = sides if both is None else (both, both.new_empty(0))
     small = [
         torch.empty(each.shape, dtype=query.dtype, device=query.device) for each in (left, right, join, bias)
     ]
-    return primal.empty_output(query), primal.empty_output(key), small[0], small[1], small[2], small[3]
+    return first, second, small[0], small[1], small[2], small[3]
+
+
+def _backward(
+    query: Tensor, key: Tensor | None, *others: Any
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
+    both, sides = _empty_gradients(query, key)
+    left, right, join, bias, mask, grad_out, left_pull, right_pull = others
+    points = _sides(query, key)
+    made = primal.backward(
+        *points, left, right, join, bias, mask, grad_out, left_pull, right_pull, into=sides
+    )
+    first, second = (made[0], made[1]) if both is None else (both, both.new_empty(0))
+    return first, second, made[2], made[3], made[4], made[5]
+
+
+def _sides(query: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Query and key as (b, h, n, d)."""
+    if key is not None:
+        return query, key
+    return query[:, :, 0].transpose(1, 2), query[:, :, 1].transpose(1, 2)
+
+
+def _empty_gradients(query: Tensor, key: Tensor | None) -> tuple[Tensor | None, tuple[Tensor, Tensor]]:
+    """Room for the gradients of query and key: one tensor with both as views of it, or two."""
+    if key is not None:
+        return None, (primal.empty_output(query), primal.empty_output(key))
+    both = query.new_empty(query.shape)
+    return both, _sides(both, None)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -89,13 +138,29 @@ def _gradients(
     ctx: Any, grad_out: Tensor, grad_left: Tensor, grad_right: Tensor
 ) -> tuple[Tensor | None, ...]:
     query, key, left, right, join, bias, mask = ctx.saved_tensors
+    side, _ = _sides(query, key)
     if ctx.moments:
         pulls = 2 * grad_left, 2 * grad_right
     else:
-        none = query.new_zeros((*query.shape[:2], left.shape[-1]), dtype=torch.float32)
+        none = side.new_zeros((*side.shape[:2], left.shape[-1]), dtype=torch.float32)
         pulls = none, none
-    made = primal_core_backward(query, key, left, right, join, bias, mask, grad_out, *pulls)
-    return *made, None, None
+    run = traced_backward if torch.compiler.is_compiling() else _backward
+    made = run(query, key, left, right, join, bias, mask, grad_out, *pulls)
+    return made[0], None if key is None else made[1], *made[2:], None, None
 
 
-primal_core.register_autograd(_gradients, setup_context=_keep)
+traced_core.register_autograd(_gradients, setup_context=_keep)
+
+
+class _Core(torch.autograd.Function):
+    """The same without the dispatcher in between."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
+        query, key, left, right, join, bias, mask, moments = inputs
+        _keep(ctx, inputs, ())
+        return primal.forward(*_sides(query, key), left, right, join, bias, mask, moments)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return _gradients(ctx, *grads)

@@ -233,10 +233,10 @@ def plan(n: int, d: int, s: int, *, size: int, backward: bool) -> Plan:
         backward: whether it is for the backward pass, which needs more room.
     """
     wide = triton.next_power_of_2(max(d, s, 16)) * size
-    tile = 128 if wide <= 128 else 64 if wide <= 256 else 32
+    tile = 128 if wide <= 64 else 64 if wide <= 256 else 32
     tile = min(64 if backward else tile, max(16, triton.next_power_of_2(n)))
     warps, stages = (4, 3) if wide <= 128 else (8, 1)
-    splits = max(1, n // (2048 if backward else 1024))
+    splits = max(1, n // (4096 if backward else 1024))
     chunk = triton.cdiv(triton.cdiv(n, splits), tile) * tile
     return Plan(tile, chunk, triton.cdiv(n, chunk), warps, stages)
 
@@ -287,6 +287,7 @@ def backward(
     left_pull: Tensor,
     right_pull: Tensor,
     layout: Plan | None = None,
+    into: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, ...]:
     """Gradients of query, key, left, right, join and bias; pulls are twice those of the sums, (b, h, s)."""
     batch, heads, n, d = query.shape
@@ -294,7 +295,7 @@ def backward(
     layout = layout or plan(n, d, s, size=query.element_size(), backward=True)
     if grad_out.stride(-1) != 1:
         grad_out = grad_out.contiguous()
-    d_query, d_key = empty_output(query), empty_output(key)
+    d_query, d_key = into or (empty_output(query), empty_output(key))
     shared, shape = left.dim() == 3, left.shape
     left, right, weight_b, weight_h = _ready_weights(left, right)
     left_join, right_join, join_h, _, _ = _ready_join(join, bias, s)
