@@ -2,11 +2,55 @@
 
 import pytest
 import torch
+from torch import Tensor
 
-from tests.ops.triton.cases import CASES, check
+from kernelhead.ops.triton.library import primal_core, traced_core
+from tests.ops.triton.cases import CASES, Case, check
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_kernels(name: str, dtype: torch.dtype) -> None:
     check(CASES[name], dtype, "cpu")
+
+
+def inputs_of(case: Case, packed: bool) -> tuple[list[Tensor | None], Tensor | None]:
+    """Query, key and weights that want gradients, and the mask; both points in one tensor if packed."""
+    inputs, mask = case.inputs(torch.float32, "cpu")
+    both = torch.stack([side.transpose(1, 2) for side in inputs[:2]], dim=2)
+    points: list[Tensor | None] = [both, None] if packed else [inputs[0], inputs[1]]
+    return [each if each is None else each.detach().requires_grad_() for each in (*points, *inputs[2:])], mask
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("moments", [False, True])
+def test_custom_op(packed: bool, moments: bool) -> None:
+    inputs, mask = inputs_of(Case(n=20, masked=True), packed)
+    torch.library.opcheck(traced_core, (*inputs, mask, moments))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("moments", [False, True])
+def test_tracing_gives_the_same_values_and_gradients(packed: bool, moments: bool) -> None:
+    inputs, mask = inputs_of(Case(n=20, masked=True), packed)
+    wanted = [each for each in inputs if each is not None]
+
+    def run() -> Tensor:
+        output, left, right = primal_core(*inputs, mask, moments)
+        return output.square().sum() + left.sum() + 2 * right.sum()
+
+    plain = [run(), *torch.autograd.grad(run(), wanted)]
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    traced = [compiled(), *torch.autograd.grad(compiled(), wanted)]
+    assert all(map(torch.equal, plain, traced))
+
+
+def test_packed_points_are_the_same_points() -> None:
+    one, mask = inputs_of(Case(n=20, masked=True), True)
+    other, _ = inputs_of(Case(n=20, masked=True), False)
+    made, expected = primal_core(*one, mask, True), primal_core(*other, mask, True)
+    assert all(map(torch.equal, made, expected))
+    (packed,) = torch.autograd.grad(made[0].square().sum(), one[:1])
+    apart = torch.autograd.grad(expected[0].square().sum(), other[:2])
+    for place, side in enumerate(apart):
+        assert torch.equal(packed[:, :, place].transpose(1, 2), side)

@@ -134,22 +134,26 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.save_for_backward(*tensors)
 
 
-def _gradients(
-    ctx: Any, grad_out: Tensor, grad_left: Tensor, grad_right: Tensor
-) -> tuple[Tensor | None, ...]:
-    query, key, left, right, join, bias, mask = ctx.saved_tensors
-    side, _ = _sides(query, key)
+def _pulls(ctx: Any, grad_left: Tensor, grad_right: Tensor) -> tuple[Tensor, Tensor]:
+    """What the moments' gradients pull with; nothing where no moments were asked for."""
     if ctx.moments:
-        pulls = 2 * grad_left, 2 * grad_right
-    else:
-        none = side.new_zeros((*side.shape[:2], left.shape[-1]), dtype=torch.float32)
-        pulls = none, none
-    run = traced_backward if torch.compiler.is_compiling() else _backward
-    made = run(query, key, left, right, join, bias, mask, grad_out, *pulls)
+        return 2 * grad_left, 2 * grad_right
+    query, key, left = ctx.saved_tensors[:3]
+    side, _ = _sides(query, key)
+    none = side.new_zeros((*side.shape[:2], left.shape[-1]), dtype=torch.float32)
+    return none, none
+
+
+def _gradients(ctx: Any, run: Any, grads: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+    query, key, *others = ctx.saved_tensors
+    made = run(query, key, *others, grads[0], *_pulls(ctx, *grads[1:]))
     return made[0], None if key is None else made[1], *made[2:], None, None
 
 
-traced_core.register_autograd(_gradients, setup_context=_keep)
+# Tracing differentiates the op with fake tensors: there its backward must be an op as well.
+traced_core.register_autograd(
+    lambda ctx, *grads: _gradients(ctx, traced_backward, grads), setup_context=_keep
+)
 
 
 class _Core(torch.autograd.Function):
@@ -163,4 +167,4 @@ class _Core(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return _gradients(ctx, *grads)
+        return _gradients(ctx, _backward, grads)
