@@ -253,6 +253,15 @@ def test_weights_start_orthonormal_or_as_published(form: str) -> None:
     assert torch.allclose(flat @ flat.mT, torch.eye(2, dtype=torch.float64), atol=1e-6)
 
 
+@pytest.mark.parametrize("form", ["dependent", "independent"])
+def test_a_few_points_at_a_time_give_the_same_output(form: str) -> None:
+    module, x, mask = layer(form), points(2, 1100, 8), keep([1100, 700], 1100)
+    whole = module(x, mask=mask)
+    with torch.no_grad():
+        assert_exact(module(x, mask=mask), whole.detach())
+        assert_exact(module(x), module(x.clone().requires_grad_()))
+
+
 def test_a_projection_that_someone_changed_is_called() -> None:
     module, x = layer("dependent"), points(2, 5, 8)
     plain = module(x)

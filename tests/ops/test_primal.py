@@ -110,20 +110,6 @@ def test_packed_points_are_the_same_points() -> None:
         assert torch.equal(one, other)
 
 
-def test_a_few_points_at_a_time_give_the_same_output() -> None:
-    q, k, e, r = (
-        points(2, 3, 1100, 4),
-        points(2, 3, 1100, 4, seed=1),
-        points(3, 4, 2),
-        points(3, 4, 2, seed=2),
-    )
-    join, bias, mask = points(4, 4, seed=3), points(4, seed=4), keep([1100, 700], 1100)[:, None]
-    whole = primal_attention(q, k, e, r, join, bias, mask=mask)
-    with torch.no_grad():
-        assert_exact(primal_attention(q, k, e, r, join, bias, mask=mask), whole)
-        assert_exact(primal_attention(q[0, 0], k[0, 0], e[0], r[0], join, bias), whole[0, 0])
-
-
 def test_running_means() -> None:
     x, mask = points(2, 5, 3), torch.tensor([[1, 1, 0, 1, 1], [0, 1, 0, 0, 0]], dtype=torch.bool)
     made = running_means(x, mask=mask)

@@ -28,6 +28,7 @@ from kernelhead.shapes import check_mask, check_size
 
 INITS = {"orthonormal": orthonormal_columns, "published": unit_frobenius}
 JOINS = ("shared", "per_head")
+PART = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +147,8 @@ class PrimalAttention(AbstractKernelAttention):
         """Attend to checked inputs; see the class."""
         if context is not None:
             return self._attend_across(x, context, mask, context_mask, keep)
+        if keep == "off" and not self.causal:
+            return Attended(self._attend_locally(x, mask))
         both = self._projected(x)  # (b, n, 2, h, d)
         query, key = (side.transpose(1, 2) for side in both.unbind(2))  # (b, h, n, d)
         real = None if mask is None else mask[:, None]  # (b, 1, n)
@@ -168,6 +171,23 @@ class PrimalAttention(AbstractKernelAttention):
         scores = primal_scores(query, key, left, right, kernel=kernel, mask=real)
         pattern = Factored(scores[0], self.root.square() / _count(x, mask), scores[1])
         return Attended(output, moments, pattern, self._implied(query, key, x, real, real, mask))
+
+    def _attend_locally(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """Once the weights are known each output needs its own point only."""
+        left, right = self._weights(x, mask)
+
+        def outputs(part: slice) -> Tensor:
+            real = None if mask is None else mask[:, None, part]
+            both, join = self._projected(x[:, part]), (self.join.weight, self._bias())
+            joined = primal_attention(both, None, left, right, *join, kernel=self.kernel, mask=real)
+            made: Tensor = self.out(merge_heads(joined))
+            return made
+
+        if x.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling():
+            return outputs(slice(None))
+        # Nothing is kept for a backward pass: a few points at a time stay in the processor's cache.
+        starts = range(0, x.shape[1], PART)
+        return torch.cat([outputs(slice(start, start + PART)) for start in starts], dim=1)
 
     def _projected(self, x: Tensor) -> Tensor:
         """Queries and keys, (b, n, 2, h, d), by one product unless someone changed a projection."""

@@ -5,8 +5,6 @@ from torch import Tensor
 
 from kernelhead.kernels.base import AbstractKernel
 
-CHUNK = 512
-
 
 def primal_scores(
     query: Tensor, key: Tensor, left: Tensor, right: Tensor, kernel: AbstractKernel, mask: Tensor | None
@@ -29,25 +27,8 @@ def primal_attention(
 ) -> Tensor:
     """Both scores joined to a head's width, (... n d), through folded maps: no score is made."""
     left_map, right_map = folded_maps(left, right, join)
-    if torch.is_grad_enabled() or query.is_cuda or torch.compiler.is_compiling():
-        joined = kernel.left_features(query) @ left_map + kernel.right_features(key) @ right_map + bias
-        return _kept(joined, mask)
-    # Nothing is kept for a backward pass: a few points at a time stay in the cache.
-    joined = _room(query)
-    for start in range(0, query.shape[-2], CHUNK):
-        part = slice(start, start + CHUNK)
-        made = kernel.left_features(query[..., part, :]) @ left_map
-        made += kernel.right_features(key[..., part, :]) @ right_map
-        torch.add(made, bias, out=joined[..., part, :])
+    joined = kernel.left_features(query) @ left_map + kernel.right_features(key) @ right_map + bias
     return _kept(joined, mask)
-
-
-def _room(query: Tensor) -> Tensor:
-    """An output for (b, h, n, d) with heads inside points, so that joining heads copies nothing."""
-    if query.dim() != 4:
-        return torch.empty_like(query)
-    batch, heads, n, d = query.shape
-    return query.new_empty((batch, n, heads, d)).transpose(1, 2)
 
 
 def folded_maps(left: Tensor, right: Tensor, join: Tensor) -> tuple[Tensor, Tensor]:
