@@ -253,6 +253,6 @@ def test_a_room_that_is_not_there_is_named() -> None:
 @pytest.mark.slow
 def test_importing_costs_little_beside_torch() -> None:
     # In one process after torch, and by the processor's clock: other work on the machine adds nothing.
-    clock = "import torch; from time import process_time as now; t = now(); import kernelhead.nn; print(now() - t)"
+    clock = "import torch; from time import process_time as f; t = f(); import kernelhead.nn; print(f() - t)"
     extra = min(float(run(clock)) for _ in range(3))
     assert extra < 0.2, f"kernelhead.nn adds {extra:.3f} s to the import of torch"

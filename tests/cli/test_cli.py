@@ -275,7 +275,7 @@ def one_sentence(capsys: pytest.CaptureFixture[str], words: list[str], sentence:
 RAGGED = "case,label,a,b\n1,x,1,2\n1,x,1\n"
 HOLES = "case,label,a,b\n1,x,1,2\n2,y,1,nan\n"
 SINGLE = "case,label,a,b\n1,x,1,2\n2,x,1,3\n"
-BARE = "case,a,b\n1,1,2\n2,1,3\n"
+BARE = "case,c0,c1\n1,1,2\n2,1,3\n"
 
 
 @pytest.mark.parametrize(
@@ -492,3 +492,49 @@ def test_ctrl_c_while_packages_are_imported_is_code_130(monkeypatch: pytest.Monk
     except KeyboardInterrupt:
         pytest.fail("a traceback")  # pytest itself would take it for a Ctrl-C
     assert code == 130
+
+
+def test_columns_are_found_by_name(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = list(csv.reader((here / "test.csv").read_text(encoding="utf-8").splitlines()))
+    place = [rows[0].index(name) for name in ("case", "time", "c1", "c0")]
+    text = "\n".join(",".join(row[i] for i in place) for row in rows) + "\n"
+    (here / "swapped.csv").write_text(text, encoding="utf-8")
+    for name in ("test", "swapped"):
+        assert main(["predict", "run", f"{name}.csv", "--out", f"{name}.out"]) == 0
+    assert (here / "test.out").read_text() == (here / "swapped.out").read_text()
+    capsys.readouterr()
+    (here / "other.csv").write_text(text.replace("c1,c0", "up,down"), encoding="utf-8")
+    one_sentence(capsys, ["predict", "run", "other.csv"], "other: has the channels up, down, expected c0, c1")
+
+
+@pytest.mark.parametrize("name", ["[/b]", "[primal]"])
+def test_a_name_with_brackets_is_shown_as_it_is(
+    here: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert main(["train", "train.csv", *options(epochs=1), "--name", name, "--out", "brackets"]) == 0
+    assert name in capsys.readouterr().out
+
+
+def test_a_precision_of_64_bits_runs_to_the_end(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "train.csv", "--test", "test.csv", *options(epochs=1), "--precision", "64-true"]
+    assert main([*words, "--out", "wide"]) == 0
+    result = read_json(here / "wide" / RESULT)
+    assert (here / "wide" / SPECTRUM).exists()
+    capsys.readouterr()
+    assert main(["evaluate", "wide", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["accuracy"] == result["test_accuracy"]
+
+
+def test_a_bad_run_of_a_recipe_is_found_before_any_is_trained(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "bad.toml").write_text(BOTH + "heads = 3\n", encoding="utf-8")
+    one_sentence(
+        capsys, ["train", "--recipe", "bad.toml", "--out", "none"], "width 8 does not split into 3 heads"
+    )
+    assert not (here / "none").exists()
+
+
+def test_a_result_that_is_kept_is_said_to_be(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "train.csv", "--test", "test.csv", *options(epochs=2), "--out", "run"]) == 0
+    assert "and is kept as it is; --fresh trains it anew" in capsys.readouterr().out

@@ -214,3 +214,15 @@ def test_padding_names_a_length_too_short() -> None:
         padded(series([3, 9]), [0, 1], length=0)
     with pytest.raises(BadInput, match="padded: indices run from 2 to 2"):
         padded(series([3, 9]), [2])
+
+
+def test_channels_are_arranged_by_name() -> None:
+    case = np.array([[1.0, 2.0], [3.0, 4.0]])
+    named = Series((case,), None, "named", columns=("left", "right"))
+    assert named.arranged(("right", "left")).cases[0].tolist() == [[2.0, 1.0], [4.0, 3.0]]
+    assert named.arranged(()) is named
+    assert named.take([0]).columns == ("left", "right")
+    with pytest.raises(BadInput, match="named: has the channels left, right, expected left, up"):
+        named.arranged(("left", "up"))
+    with pytest.raises(BadInput, match="has 1 columns for 2 channels"):
+        Series((case,), None, "short", columns=("left",))

@@ -598,3 +598,8 @@ def test_sides_that_do_not_go_together_are_named() -> None:
         ksvd(points(5, 3), points(5, 3, dtype=torch.float32))
     with pytest.raises(BadInput, match="ksvd: the kernel has no points or no features"):
         ksvd(points(0, 3), points(5, 3))
+
+
+def test_complex_numbers_are_refused() -> None:
+    with pytest.raises(BadInput, match=r"ksvd_dense: the input \(2, 2\) is complex, expected real numbers"):
+        ksvd_dense(torch.eye(2, dtype=torch.complex128))

@@ -62,6 +62,19 @@ def test_calls_with_different_batches() -> None:
         ksvd_penalty(tape, reduction="sample")
 
 
+@pytest.mark.parametrize("reduction", ["batch", "sample"])
+def test_weights_only_matter_by_their_ratio(reduction: str) -> None:
+    module = two_layers()[0]
+    with record(module) as tape:
+        module(points(3, 6, 8))
+    plain = ksvd_penalty(tape, reduction=reduction)
+    for weight in (0.25, 25.0):
+        assert_exact(ksvd_penalty(tape, reduction=reduction, weights=torch.full((3,), weight)), plain)
+    assert ksvd_penalty(tape, reduction=reduction, weights=torch.zeros(3)).item() == 0
+    with pytest.raises(BadInput, match=r"`weights` has shape \(3, 1\), expected \(3,\)"):
+        ksvd_penalty(tape, reduction=reduction, weights=torch.ones(3, 1))
+
+
 @pytest.mark.parametrize("option", ["reduction", "layers", "trace"])
 def test_unknown_names(option: str) -> None:
     net = two_layers()

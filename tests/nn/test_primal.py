@@ -7,6 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from kernelhead.decomposition import ksvd
 from kernelhead.errors import BadInput, ShapeError, UnknownName
@@ -358,3 +359,36 @@ def test_bad_calls_are_named() -> None:
         module.step(x[:, 0], causal.start(2))
     with pytest.raises(BadInput, match=r"`x` has shape \(2, 8\), expected \(3, 8\)"):
         causal.step(x[:, 0], causal.start(3))
+
+
+@pytest.mark.parametrize("hook", ["forward", "forward_pre", "full_backward"])
+def test_a_hook_on_a_projection_is_called_once(hook: str) -> None:
+    module, x, calls = layer("dependent"), points(1, 1100, 8).requires_grad_(), []
+    getattr(module.query, f"register_{hook}_hook")(lambda *_: calls.append(hook))
+    module(x).sum().backward()
+    assert calls == [hook]
+    if hook != "full_backward":
+        with torch.no_grad():
+            module(x)
+        assert calls == [hook, hook]
+
+
+def test_a_hook_on_the_output_is_called_once_for_all_points() -> None:
+    module, shapes = layer("dependent"), []
+    module.out.register_forward_hook(lambda _module, _inputs, output: shapes.append(output.shape))
+    with torch.no_grad():
+        module(points(1, 1100, 8))
+    assert shapes == [(1, 1100, 8)]
+
+
+def test_a_projection_without_bias_is_called() -> None:
+    module = layer("dependent")
+    module.query = torch.nn.Linear(8, 8, bias=False).double()
+    assert module(points(2, 5, 8)).shape == (2, 5, 8)
+
+
+def test_the_cache_of_indices_keeps_no_fake_tensor() -> None:
+    module, x = layer("dependent"), points(2, 41, 8)
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        module(points(2, 41, 8))
+    assert type(module(x)) is Tensor

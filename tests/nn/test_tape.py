@@ -1,5 +1,7 @@
 """record: what it keeps, through which wrappers, and that nothing stays."""
 
+import copy
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -144,3 +146,14 @@ def test_words() -> None:
         softmax(torch.zeros(1, 2, 8))
     with pytest.raises(BadInput, match="no primal layer was recorded"):
         ksvd_penalty(tape)
+
+
+def test_a_copy_made_while_recording_is_not_recorded() -> None:
+    net = Net()
+    with record(net):
+        net(points(2, 5, 8))
+        twin = copy.deepcopy(net)
+    assert twin.first.recording == "off"
+    with record(twin) as tape:
+        twin(points(2, 5, 8))
+    assert len(tape) == 2

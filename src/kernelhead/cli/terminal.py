@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -36,6 +37,7 @@ def watching(title: str) -> Iterator[Watcher]:
         return
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=CONSOLE, transient=False) as bars:
+        title = escape(title)
         bar = bars.add_task(title, total=None)
 
         def step(done: int, total: int) -> None:
@@ -70,7 +72,7 @@ def say_runs(folders: list[Path]) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     for row in summary(folders):
         table.add_row(
-            row["run"],
+            escape(str(row["run"])),
             _share(row["test_accuracy"]),
             _share(row["valid_accuracy"]),
             str(row["best_epoch"] or "-"),

@@ -9,9 +9,17 @@ from jsonargparse import ArgumentParser, Namespace
 
 from kernelhead.cli.terminal import say, say_runs, watching
 from kernelhead.errors import unknown
-from kernelhead.records import REPORT, read_json
+from kernelhead.records import REPORT, RESULT, read_json
 from kernelhead.report import write_report
-from kernelhead.training import Interrupted, Recipe, is_main, read_recipes, recipe_from, train_run
+from kernelhead.training import (
+    Interrupted,
+    Recipe,
+    check_recipe,
+    is_main,
+    read_recipes,
+    recipe_from,
+    train_run,
+)
 
 HELP = "train a classifier of series, or all runs of a recipe file"
 EXAMPLE = "kernelhead train JapaneseVowels --attention primal+ --epochs 40 --out runs/mine"
@@ -53,10 +61,13 @@ def run(chosen: Namespace, given: list[str]) -> int:
     out = options.get("out") or Path("runs") / options["recipe"].stem
     if only is not None:
         return _train(recipes[only].changed(changes), out / only, options)
+    for recipe in recipes.values():
+        check_recipe(recipe.changed(changes), root=options.get("root"))
     return _train_all([*recipes], out, given)
 
 
 def _train(recipe: Recipe, folder: Path, options: dict[str, Any]) -> int:
+    kept = (folder / RESULT).exists() and not options.get("fresh")
     try:
         with watching(recipe.title) as watcher:
             result = train_run(
@@ -69,6 +80,8 @@ def _train(recipe: Recipe, folder: Path, options: dict[str, Any]) -> int:
     if not is_main():
         return 0
     write_report([folder], folder / REPORT, title=recipe.title)
+    if kept:
+        say(f"{folder} was done on {result['date']} and is kept as it is; --fresh trains it anew")
     if options.get("only"):
         say(f"{recipe.title}: {result['seconds_per_epoch']:.3f} s an epoch, run folder {folder}")
         return 0

@@ -304,7 +304,9 @@ class _Case:
 
 def _read_csv(path: Path, split: str) -> Series:
     found: dict[str, _Case] = {}
+    columns: tuple[str, ...] = ()
     for where, row in _csv_rows(path):
+        columns = columns or tuple(name for name in row if name not in ("case", "time", "label"))
         name, label = row.pop("case"), row.pop("label", None)
         if not name or label == "":
             raise BadInput(f"{where}: the {'label' if name else 'case'} is empty")
@@ -319,7 +321,7 @@ def _read_csv(path: Path, split: str) -> Series:
         raise BadInput(f"read_series: {path}, line 2: no row follows the header")
     cases = tuple(np.array([case.rows[time] for time in sorted(case.rows)]) for case in found.values())
     labels = tuple(case.label for case in found.values() if case.label is not None)
-    return Series(cases, labels or None, path.stem, ids=tuple(found))
+    return Series(cases, labels or None, path.stem, ids=tuple(found), columns=columns)
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:

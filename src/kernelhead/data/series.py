@@ -25,6 +25,7 @@ class Series:
         labels: one class name a case, or None where nothing is known.
         name: what the set is called.
         ids: one name a case for whoever reads the predictions; their positions if left out.
+        columns: one name a channel, where the source names them.
 
     Raises:
         BadInput: no case, an empty one, unequal channels, NaN or infinity, or a label too few or many.
@@ -40,6 +41,7 @@ class Series:
     labels: tuple[str, ...] | None
     name: str
     ids: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         who = f"Series {self.name!r}"
@@ -56,6 +58,10 @@ class Series:
                 raise BadInput(
                     f"{who}: has {len(entries)} {what} for {len(cases)} cases, expected one a case"
                 )
+        if self.columns and len(self.columns) != cases[0].shape[1]:
+            raise BadInput(
+                f"{who}: has {len(self.columns)} columns for {cases[0].shape[1]} channels, expected one each"
+            )
         object.__setattr__(self, "cases", cases)
         object.__setattr__(self, "labels", None if self.labels is None else tuple(map(str, self.labels)))
         object.__setattr__(self, "ids", tuple(map(str, self.ids or range(len(cases)))))
@@ -78,6 +84,21 @@ class Series:
     def classes(self) -> tuple[str, ...]:
         """The distinct labels, numbers by size and before words; empty without labels."""
         return tuple(sorted(set(self.labels or ()), key=_by_number))
+
+    def arranged(self, columns: tuple[str, ...]) -> "Series":
+        """The channels in the order of these names; as they are where either side names none.
+
+        Raises:
+            BadInput: the names are not the same.
+        """
+        if not columns or not self.columns or columns == self.columns:
+            return self
+        if sorted(columns) != sorted(self.columns):
+            raise BadInput(
+                f"{self.name}: has the channels {', '.join(self.columns)}, expected {', '.join(columns)}"
+            )
+        order = [self.columns.index(name) for name in columns]
+        return replace(self, cases=tuple(case[:, order] for case in self.cases), columns=columns)
 
     def take(self, indices: Indices) -> "Series":
         """The cases at these positions, in this order, with their labels and ids.

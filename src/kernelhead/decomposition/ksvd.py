@@ -298,6 +298,8 @@ def _check_pair(left: Tensor, right: Tensor) -> None:
 
 def _floating(who: str, tensor: Tensor) -> Tensor:
     """LAPACK needs float32 or float64, and says nothing useful about NaN."""
+    if tensor.is_complex():
+        raise BadInput(f"{who}: the input {tuple(tensor.shape)} is complex, expected real numbers")
     if not bool(torch.isfinite(tensor).all()):
         raise BadInput(f"{who}: the input {tuple(tensor.shape)} holds NaN or infinity")
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()

@@ -107,6 +107,10 @@ class AbstractKernelAttention(nn.Module, ABC):
             self.recorded.append(kept)
         return output
 
+    def __getstate__(self) -> dict[str, object]:
+        """A copy or a pickle of a module that is being recorded is not."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("recording", "recorded")}
+
     def _check(self, who: str, points: Tensor, mask: Tensor | None, name: str, mask_name: str) -> None:
         if points.dim() != 3 or points.shape[-1] != self.width:
             raise BadInput(f"{who}: `{name}` has shape {tuple(points.shape)}, expected (b, n, {self.width})")

@@ -69,7 +69,8 @@ def ksvd_penalty(
         if torch.is_grad_enabled() and weights_want and not moments[0].left.requires_grad:
             raise BadInput(
                 f"ksvd_penalty: the moments of {path or 'the layer'!r} carry no gradient, its weights do; "
-                "it ran under no_grad or reentrant checkpointing: use checkpoint(..., use_reentrant=False)"
+                "it ran under no_grad or reentrant checkpointing: use checkpoint(..., use_reentrant=False); "
+                "to read the penalty as a number only, do that under no_grad as well"
             )
         each_call = [_objective(each, trace).mean(-1) for each in moments]  # each (b,)
         if reduction == "batch":
@@ -99,7 +100,17 @@ def _objective(moments: Moments, trace: str) -> Tensor:
 def _mean(per_sample: Tensor, weights: Tensor | None) -> Tensor:
     if weights is None:
         return per_sample.mean()
-    return (per_sample * weights).sum() / weights.sum().clamp_min(1)
+    weights = _checked(weights, per_sample)
+    total = weights.sum()
+    return (per_sample * weights).sum() / total.masked_fill(total == 0, 1)
+
+
+def _checked(weights: Tensor, per_sample: Tensor) -> Tensor:
+    if weights.shape != per_sample.shape:
+        raise BadInput(
+            f"ksvd_penalty: `weights` has shape {tuple(weights.shape)}, expected {tuple(per_sample.shape)}"
+        )
+    return weights.to(per_sample)
 
 
 def _batch_mean(per_sample: Tensor, weights: Tensor | None) -> Tensor:
@@ -109,6 +120,6 @@ def _batch_mean(per_sample: Tensor, weights: Tensor | None) -> Tensor:
         return _mean(per_sample, weights)
     from torch.distributed.nn.functional import all_reduce
 
-    weights = torch.ones_like(per_sample) if weights is None else weights.to(per_sample)
+    weights = torch.ones_like(per_sample) if weights is None else _checked(weights, per_sample)
     total = all_reduce(torch.stack([(per_sample * weights).sum(), weights.sum()]))
     return total[0] / total[1].detach()

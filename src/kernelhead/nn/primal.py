@@ -29,6 +29,7 @@ from kernelhead.shapes import check_mask, check_size
 INITS = {"orthonormal": orthonormal_columns, "published": unit_frobenius}
 JOINS = ("shared", "per_head")
 PART = 512
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +59,7 @@ class PrimalAttention(AbstractKernelAttention):
     - Without, they are free and, unless causal, a point sees nothing but itself.
     - Causal without landmarks: queries and keys are replaced by their running means.
     - Causal with landmarks: the weights of a point are built from the points before it and itself,
-      the u-th of them in slot u mod `landmarks`.
+      the u-th of them, from 0, in slot u mod `landmarks`.
     - Cross, with `context`: queries come from `x`, landmarks and keys from the context. Kept are the
       left scores and their half of `join`; the right scores belong to the points of the context,
       so they enter the moments and the pattern but not the output. Needs landmarks; never causal.
@@ -176,27 +177,37 @@ class PrimalAttention(AbstractKernelAttention):
         """Once the weights are known each output needs its own point only."""
         left, right = self._weights(x, mask)
 
-        def outputs(part: slice) -> Tensor:
+        def joined(part: slice) -> Tensor:
             real = None if mask is None else mask[:, None, part]
             both, join = self._projected(x[:, part]), (self.join.weight, self._bias())
-            joined = primal_attention(both, None, left, right, *join, kernel=self.kernel, mask=real)
-            made: Tensor = self.out(merge_heads(joined))
-            return made
+            return merge_heads(
+                primal_attention(both, None, left, right, *join, kernel=self.kernel, mask=real)
+            )
 
-        if x.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling():
-            return outputs(slice(None))
-        # Nothing is kept for a backward pass: a few points at a time stay in the processor's cache.
-        starts = range(0, x.shape[1], PART)
-        return torch.cat([outputs(slice(start, start + PART)) for start in starts], dim=1)
+        whole = x.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling()
+        if whole or not self._untouched():
+            merged = joined(slice(None))
+        else:
+            # Nothing is kept for a backward pass: a few points at a time stay in the processor's cache.
+            starts = range(0, x.shape[1], PART)
+            merged = torch.cat([joined(slice(start, start + PART)) for start in starts], dim=1)
+        output: Tensor = self.out(merged)
+        return output
 
     def _projected(self, x: Tensor) -> Tensor:
         """Queries and keys, (b, n, 2, h, d), by one product unless someone changed a projection."""
-        if all(type(side) is nn.Linear and not side._forward_hooks for side in (self.query, self.key)):
+        if self._untouched():
             weight = torch.cat([self.query.weight, self.key.weight])
             both = nn.functional.linear(x, weight, torch.cat([self.query.bias, self.key.bias]))
         else:
             both = torch.cat([self.query(x), self.key(x)], dim=-1)
         return both.unflatten(-1, (2, self.heads, self.width // self.heads))
+
+    def _untouched(self) -> bool:
+        """Whether both projections are plain linear maps, with nothing hooked to their call."""
+        sides = self.query, self.key
+        plain = all(type(side) is nn.Linear and side.bias is not None for side in sides)
+        return plain and not any(getattr(side, hooks) for side in sides for hooks in HOOKS)
 
     def _attend_prefix(
         self, x: Tensor, query: Tensor, key: Tensor, real: Tensor | None, keep: str

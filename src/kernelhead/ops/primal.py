@@ -1,7 +1,5 @@
 """Primal attention as functions: check the axes once, then compute."""
 
-from functools import lru_cache
-
 import torch
 from torch import Tensor
 
@@ -12,6 +10,7 @@ from kernelhead.ops.eager import primal as eager
 from kernelhead.shapes import check_axes
 
 COSINE = Cosine()
+_INDICES: dict[tuple[int, int, torch.device], Tensor] = {}
 
 
 def landmark_index(count: int, length: int | Tensor, *, device: torch.device | None = None) -> Tensor:
@@ -41,11 +40,19 @@ def landmark_index(count: int, length: int | Tensor, *, device: torch.device | N
     return torch.where(place < max(count // 2, 1), front, back).to(torch.int64)
 
 
-@lru_cache(maxsize=256)
 def _cached_index(count: int, length: int, device: torch.device) -> Tensor:
-    # A tensor made in inference mode could not serve a later training step.
-    with torch.inference_mode(False):
-        return landmark_index(count, length, device=device)
+    """The index of one length, made once; never a tensor that only a tracer can use."""
+    key = count, length, device
+    if key not in _INDICES:
+        # A tensor made in inference mode could not serve a later training step.
+        with torch.inference_mode(False):
+            made = landmark_index(count, length, device=device)
+        if type(made) is not Tensor:
+            return made
+        if len(_INDICES) >= 256:
+            _INDICES.clear()
+        _INDICES[key] = made
+    return _INDICES[key]
 
 
 def gather_landmarks(points: Tensor, count: int, *, mask: Tensor | None = None) -> Tensor:
@@ -205,7 +212,8 @@ def prefix_scores(
 ) -> tuple[Tensor, Tensor]:
     r"""Scores with data-dependent weights that are built from the prefix of each point only.
 
-    The u-th real row takes slot u mod l of the weights: $W_t = g_t \sum_{u \le t} x_u w_{u \bmod l}^\top$,
+    The u-th real row, from 1, takes slot (u - 1) mod l, from 0:
+    $W_t = g_t \sum_{u \le t} x_u w_{(u-1) \bmod l}^\top$,
     where $g_t$ is 1 for the first l rows and l/t after, so that the weights keep their size. At t = l
     they are those of the non-causal layer. Cost O(n p s); the state is one p-by-s matrix a side.
 

@@ -10,7 +10,7 @@ from kernelhead.training.loop import (
     scores,
 )
 from kernelhead.training.recipe import Recipe, read_recipes, recipe_from
-from kernelhead.training.runs import Trained, build, load_run, train_run
+from kernelhead.training.runs import Trained, build, check_recipe, load_run, train_run
 
 __all__ = [
     "Interrupted",
@@ -19,6 +19,7 @@ __all__ = [
     "Watcher",
     "accuracy_and_loss",
     "build",
+    "check_recipe",
     "fit",
     "is_main",
     "load_run",

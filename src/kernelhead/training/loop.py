@@ -79,7 +79,7 @@ def make_fabric(recipe: Recipe) -> Any:
             precision=precision,
         )
         fabric.launch()
-    except (ValueError, RuntimeError) as error:
+    except (ValueError, RuntimeError, ImportError) as error:
         raise BadInput(f"training: {str(error).strip().splitlines()[0]}") from error
     return fabric
 
@@ -133,7 +133,7 @@ def fit(
         model, train, valid, classes, recipe, fabric, folder, facts or {}, extras or {}, watcher or Watcher()
     )
     run.resume()
-    with _patient_interrupt() as interrupted:
+    with torch.inference_mode(False), torch.enable_grad(), _patient_interrupt() as interrupted:
         while run.at.epoch < recipe.epochs:
             run.train_epoch(interrupted)
             run.close_epoch()
@@ -246,7 +246,7 @@ class _Run:
         self.optimiser.zero_grad()
         tape_of = record(self.model) if self.penalised else nullcontext()
         with seeded(recipe.seed, self.at.epoch, self.at.step, rank), tape_of as tape:
-            made = self.wrapped(values, mask)
+            made = self.wrapped(values.to(next(self.model.parameters()).dtype), mask)
             task = F.cross_entropy(made.float(), target) * weight
             penalty = task.new_zeros(())
             if tape is not None:

@@ -19,9 +19,12 @@ from kernelhead.models import SequenceClassifier
 from kernelhead.nn.penalties import REDUCTIONS
 from kernelhead.records import CHECKPOINT, CONFIG, METRICS, RESULT, SPECTRUM, WEIGHTS, read_json, write_json
 from kernelhead.rng import seeded
+from kernelhead.shapes import check_size
 from kernelhead.training.loop import Watcher, accuracy_and_loss, fit, make_fabric, scores
 from kernelhead.training.recipe import Recipe, recipe_from
 from kernelhead.training.store import load_into, load_tensors, prepare_folder
+
+LONGEST_READ = 1024
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +39,7 @@ class Trained:
     recipe: Recipe
     classes: tuple[str, ...]
     standardiser: Standardiser
+    columns: tuple[str, ...] = ()
 
     def scores(self, series: Series) -> Tensor:
         """Class scores of raw series, (cases, classes).
@@ -50,10 +54,17 @@ class Trained:
         return accuracy_and_loss(self.model, self._ready(series), self.classes)
 
     def spectra(self, series: Series, *, cases: int = 16) -> tuple[list[LayerSpectrum], dict[str, Any]]:
-        """Singular values of every attention on the first cases, and their JSON record."""
-        ready = self._ready(series.take(range(min(cases, len(series)))))
+        """Singular values of every attention on the first cases, and their JSON record.
+
+        Dense patterns grow with the square of the length: series are read up to their first 1,024
+        points, and fewer cases where many heads would make them large.
+        """
+        series = replace(series, cases=tuple(case[:LONGEST_READ] for case in series.cases))
+        most = max(1, 2**25 // (self.recipe.heads * series.longest**2))
+        ready = self._ready(series.take(range(min(check_size("spectra", "cases", cases), most, len(series)))))
         values, mask = padded(ready, range(len(ready)))
-        found = spectra(self.model.cpu(), torch.from_numpy(values), torch.from_numpy(mask))
+        kind = next(self.model.parameters()).dtype
+        found = spectra(self.model.cpu(), torch.from_numpy(values).to(kind), torch.from_numpy(mask))
         return found, spectrum_record(found, cases=len(ready), length=ready.longest)
 
     def _ready(self, series: Series) -> Series:
@@ -68,7 +79,7 @@ class Trained:
             else None
         )
         cases = tuple(case[:longest] for case in series.cases)
-        return self.standardiser.apply(replace(series, cases=cases))
+        return self.standardiser.apply(replace(series, cases=cases).arranged(self.columns))
 
 
 def train_run(
@@ -98,13 +109,8 @@ def train_run(
         BadInput: the data cannot be used, or the folder holds a run of another recipe.
         CheckpointError: the folder cannot be written, or its checkpoint is broken.
     """
-    train, test = _read(recipe, root)
-    # All that can be wrong with a recipe is found before the folder is touched.
-    if recipe.reduction not in REDUCTIONS:
-        raise unknown("train_run", "reduction", recipe.reduction, REDUCTIONS)
-    part, valid = split(train, fraction=recipe.validation, seed=recipe.seed)
+    train, test, part, valid, model = _prepared(recipe, root)
     standardiser, classes = Standardiser.fit(part), train.classes
-    model = build(recipe, classes=len(classes), channels=train.channels, longest=train.longest)
     if not fresh:
         _check_folder(folder, recipe)
     prepare_folder(folder)
@@ -125,6 +131,7 @@ def train_run(
         "longest": train.longest,
         "mean": standardiser.mean.tolist(),
         "deviation": standardiser.deviation.tolist(),
+        "columns": list(train.columns),
     }
     _reset_peak(fabric.device)
     rows = fit(
@@ -141,7 +148,7 @@ def train_run(
     peak = _peak_mib(fabric.device)
     fabric.barrier()
     best = max(rows, key=lambda row: (row["valid_accuracy"], -row["valid_loss"]))
-    trained = Trained(model, recipe, classes, standardiser)
+    trained = Trained(model, recipe, classes, standardiser, train.columns)
     accuracy, loss = (None, None) if test is None else trained.accuracy_and_loss(test)
     result: dict[str, Any] = {
         "name": recipe.title,
@@ -163,10 +170,32 @@ def train_run(
         "classes": len(classes),
     }
     if main:
-        write_json(folder / SPECTRUM, trained.spectra(valid)[1])
         write_json(folder / RESULT, result)
+        write_json(folder / SPECTRUM, trained.spectra(valid)[1])
     fabric.barrier()
     return result
+
+
+def check_recipe(recipe: Recipe, *, root: Path | None = None) -> None:
+    """Find out whether a recipe can be trained, without training it.
+
+    Raises:
+        BadInput: its data or one of its options cannot be used.
+        UnknownName: a name in it is not known.
+    """
+    _prepared(recipe, root)
+
+
+def _prepared(
+    recipe: Recipe, root: Path | None
+) -> tuple[Series, Series | None, Series, Series, SequenceClassifier]:
+    """All that can be wrong with a recipe is found here, before any folder is touched."""
+    train, test = _read(recipe, root)
+    if recipe.reduction not in REDUCTIONS:
+        raise unknown("train_run", "reduction", recipe.reduction, REDUCTIONS)
+    part, valid = split(train, fraction=recipe.validation, seed=recipe.seed)
+    model = build(recipe, classes=len(train.classes), channels=train.channels, longest=train.longest)
+    return train, test, part, valid, model
 
 
 def build(recipe: Recipe, *, classes: int, channels: int, longest: int) -> SequenceClassifier:
@@ -206,12 +235,13 @@ def load_run(folder: Path) -> Trained:
     try:
         recipe = recipe_from(facts["recipe"], str(path))
         standardiser = Standardiser(np.array(facts["mean"]), np.array(facts["deviation"]))
-        classes = tuple(facts["classes"])
+        classes, columns = tuple(facts["classes"]), tuple(facts["columns"])
         model = build(recipe, classes=len(classes), channels=facts["channels"], longest=facts["longest"])
     except (KeyError, TypeError) as error:
         raise CheckpointError(f"{path} lacks what a run stores with its weights: {error}") from error
+    model.to(next(iter(tensors.values())).dtype)
     load_into(path, model, tensors)
-    return Trained(model.eval(), recipe, classes, standardiser)
+    return Trained(model.eval(), recipe, classes, standardiser, columns)
 
 
 def _read(recipe: Recipe, root: Path | None) -> tuple[Series, Series | None]:
@@ -235,7 +265,7 @@ def _read(recipe: Recipe, root: Path | None) -> tuple[Series, Series | None]:
     if test.labels is None or strange:
         what = f"classes that the training part lacks: {', '.join(strange)}" if strange else "no labels"
         raise BadInput(f"{test.name}: the test part has {what}")
-    return train, test
+    return train, test.arranged(train.columns)
 
 
 def _check_folder(folder: Path, recipe: Recipe) -> None:

@@ -35,7 +35,7 @@ def linear_attention(
         left, right = _linear_sides(query, key, mask)
         extended = _with_ones(value, mask)
         if causal:
-            size = min(CHUNK, query.shape[-2])
+            size = CHUNK
             chunks = (_chunks(side, size) for side in (left, right, extended))
             joined = _scan(*chunks, fade=left.new_ones(1))[..., : query.shape[-2], :]
         else:
@@ -86,7 +86,7 @@ def performer_attention(
         left, right = _log_sides(query, key, frequencies, mask)
         extended = _with_ones(value, mask)
         if causal:
-            size = min(CHUNK, query.shape[-2])
+            size = CHUNK
             left, right = _chunks(left, size), _chunks(right, size, fill=-torch.inf)
             left, right, fade = _exponentials(left, right)
             joined = _scan(left, right, _chunks(extended, size), fade=fade)[..., : query.shape[-2], :]
