@@ -145,3 +145,17 @@ def test_words() -> None:
         prefix_scores(q, q, points(6, 4), w, w)
     with pytest.raises(ShapeError, match=r"`points` has shape \(5, 4\), but its axes are \(b n c\)"):
         gather_landmarks(q, 2)
+
+
+def test_masks_that_do_not_fit_are_named() -> None:
+    q, w, join, bias = points(5, 4), points(4, 2), points(4, 4), points(4)
+    for run in (primal_attention, primal_attention_moments):
+        with pytest.raises(
+            BadInput, match=r"`mask` is torch[.]float64 of shape \(5,\), expected torch[.]bool with 5"
+        ):
+            run(q, q, w, w, join, bias, mask=points(5))
+    with pytest.raises(BadInput, match=r"primal_scores: `mask` is torch[.]bool of shape \(1, 4\)"):
+        primal_scores(q, q, w, w, mask=keep([4], 4))
+    with pytest.raises(ShapeError, match=r"gather_landmarks: `mask` has shape \(2, 9\), expected \(2, 10\)"):
+        gather_landmarks(points(2, 10, 3), 3, mask=keep([9, 9], 9))
+    assert landmark_index(3, 0).tolist() == [0, 0, 0]

@@ -7,7 +7,7 @@ from kernelhead.errors import BadInput
 from kernelhead.kernels import AbstractKernel, Cosine
 from kernelhead.ops.backends import primal_backend
 from kernelhead.ops.eager import primal as eager
-from kernelhead.shapes import check_axes
+from kernelhead.shapes import check_axes, check_mask
 
 COSINE = Cosine()
 _INDICES: dict[tuple[int, int, torch.device], Tensor] = {}
@@ -32,7 +32,7 @@ def landmark_index(count: int, length: int | Tensor, *, device: torch.device | N
     if isinstance(length, Tensor):
         device, last = length.device, (length.clamp_min(1) - 1).to(torch.float64).unsqueeze(-1)
     else:
-        last = torch.full((1,), length - 1, dtype=torch.float64, device=device)
+        last = torch.full((1,), max(length, 1) - 1, dtype=torch.float64, device=device)
     place = torch.arange(count, dtype=torch.float64, device=device)
     step = last / max(count - 1, 1)
     front, back = step * place, last - step * (count - 1 - place)
@@ -64,6 +64,7 @@ def gather_landmarks(points: Tensor, count: int, *, mask: Tensor | None = None) 
         tensor([1., 2.])
     """
     check_axes("gather_landmarks", points=(points, "b n c"))
+    check_mask("gather_landmarks", mask, points)
     if mask is None:
         find = landmark_index if torch.compiler.is_compiling() else _cached_index
         return points.index_select(1, find(count, points.shape[1], device=points.device))
@@ -108,6 +109,7 @@ def primal_scores(
         (torch.Size([3, 2]), 0.0)
     """
     _check_sides("primal_scores", query, key, left, right, kernel)
+    _check_real("primal_scores", mask, query)
     left, right = left.to(query.dtype), right.to(query.dtype)
     return eager.primal_scores(query, key, left, right, kernel, mask)
 
@@ -139,6 +141,7 @@ def primal_attention(
     """
     packed, (query, key) = (query if key is None else None), _sides(query, key)
     left, right, join, bias = _checked("primal_attention", query, key, left, right, join, bias, kernel)
+    _check_real("primal_attention", mask, query)
     if primal_backend(query, key, left, join, bias, kernel, mask) == "triton":
         from kernelhead.ops.triton.library import primal_core
 
@@ -166,6 +169,7 @@ def primal_attention_moments(
     packed, (query, key) = (query if key is None else None), _sides(query, key)
     who = "primal_attention_moments"
     left, right, join, bias = _checked(who, query, key, left, right, join, bias, kernel)
+    _check_real(who, mask, query)
     if primal_backend(query, key, left, join, bias, kernel, mask) == "triton":
         from kernelhead.ops.triton.library import primal_core
 
@@ -249,6 +253,15 @@ def _sides(query: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor]:
     check_axes("primal_attention", query=(query, "b n t h d"))
     first, second = query.unbind(2)
     return first.transpose(1, 2), second.transpose(1, 2)
+
+
+def _check_real(who: str, mask: Tensor | None, query: Tensor) -> None:
+    """A mask over points is boolean and has their number, with axes that broadcast before it."""
+    if mask is not None and (mask.dtype != torch.bool or mask.shape[-1:] != query.shape[-2:-1]):
+        raise BadInput(
+            f"{who}: `mask` is {mask.dtype} of shape {tuple(mask.shape)}, expected torch.bool with "
+            f"{query.shape[-2]} points in its last axis"
+        )
 
 
 def _flat(mask: Tensor | None) -> Tensor | None:
