@@ -211,10 +211,9 @@ def _plainly(module: PrimalAttention, x: Tensor) -> Tensor:
     return module.out(joined.transpose(1, 2).flatten(2))
 
 
-@forms
+# Not the causal data-dependent form: its weights differ from point to point, so its output needs the scores.
+@pytest.mark.parametrize("form", ["dependent", "independent", "causal"])
 def test_nothing_as_wide_as_the_scores_is_kept_for_the_penalty(form: str) -> None:
-    if form == "causal_dependent":
-        return  # its scores are the output's own: weights differ from point to point
     module = PrimalAttention(32, heads=2, rank=11, **FORMS[form])
     kept: list[torch.Size] = []
 
@@ -392,3 +391,22 @@ def test_the_cache_of_indices_keeps_no_fake_tensor() -> None:
     with FakeTensorMode(allow_non_fake_inputs=True):
         module(points(2, 41, 8))
     assert type(module(x)) is Tensor
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 7), (7, 3)])
+@pytest.mark.parametrize("join", ["shared", "per_head"])
+def test_gradients_across_two_sequences(n: int, m: int, join: str) -> None:
+    module = layer("dependent", rank=2, join=join)
+    masks = {"mask": keep([n, max(1, n - 1)], n), "context_mask": keep([m, max(1, m - 1)], m)}
+    names = [name for name, _ in module.named_parameters()]
+
+    def run(x: Tensor, context: Tensor, *weights: Tensor) -> tuple[Tensor, ...]:
+        with record(module) as tape:
+            given = dict(zip(names, weights, strict=True))
+            output = torch.func.functional_call(module, given, (x,), {"context": context, **masks})
+        moments = tape.last("").moments
+        return output, moments.left, moments.right, moments.values, moments.trace, moments.projected_trace
+
+    sides = [points(2, n, 8).requires_grad_(), points(2, m, 8, seed=1).requires_grad_()]
+    weights = [p.detach().requires_grad_() for p in module.parameters()]
+    assert torch.autograd.gradcheck(run, [*sides, *weights], atol=1e-6, rtol=1e-4, fast_mode=True)

@@ -30,7 +30,7 @@ def arguments(parser: ArgumentParser) -> None:
 def run(chosen: Namespace, given: list[str]) -> int:
     """Load, read, print; the record also goes to the run folder, for the report."""
     if chosen.reading not in READINGS:
-        raise unknown("kernelhead inspect", "reading", chosen.reading, READINGS)
+        raise unknown("inspect", "reading", chosen.reading, READINGS)
     trained = load_run(chosen.run)
     series = read_series(chosen.data or trained.recipe.data, split=chosen.split, root=chosen.root)
     found, record = trained.spectra(series, cases=chosen.cases)
