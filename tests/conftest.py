@@ -1,5 +1,7 @@
 """One profile for property tests and one thread for torch, so that every run is the same run."""
 
+import warnings
+
 import pytest
 import torch
 from hypothesis import settings
@@ -9,10 +11,23 @@ settings.register_profile("nightly", deadline=None, derandomize=False, max_examp
 settings.load_profile("house")
 
 torch.set_num_threads(1)
+if torch.cuda.is_available():
+    # The first product of a backward pass warns that its thread has no context yet.
+    with warnings.catch_warnings(action="ignore"):
+        (
+            torch.ones(2, 2, device="cuda", requires_grad=True) @ torch.ones(2, 2, device="cuda")
+        ).sum().backward()
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that need a GPU say so where there is none."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--share 2/5`` runs the second of five shares, for processes side by side without a plugin."""
+    parser.addoption("--share", default="1/1", metavar="I/N", help="run every N-th test, from the I-th on")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep this process's share; tests that need a GPU say so where there is none."""
+    place, count = map(int, config.getoption("--share").split("/"))
+    items[:] = items[place - 1 :: count]
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):

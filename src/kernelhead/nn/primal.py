@@ -11,15 +11,16 @@ from kernelhead.errors import BadInput, unknown
 from kernelhead.kernels import AbstractKernel, named_kernel
 from kernelhead.nn.base import AbstractKernelAttention, Attended, Moments, check_heads
 from kernelhead.nn.heads import merge_heads, split_heads
+from kernelhead.ops.backends import step_backend
 from kernelhead.ops.eager.primal import folded_maps, prefix_growth
 from kernelhead.ops.primal import (
     gather_landmarks,
-    landmark_weights,
     prefix_scores,
     prefix_weights,
     primal_attention,
     primal_attention_moments,
     primal_scores,
+    primal_weights,
     running_means,
     score_moments,
 )
@@ -148,19 +149,22 @@ class PrimalAttention(AbstractKernelAttention):
         """Attend to checked inputs; see the class."""
         if context is not None:
             return self._attend_across(x, context, mask, context_mask, keep)
+        if torch.is_autocast_enabled(x.device.type):
+            # What the projections would cast for themselves serves the landmarks too.
+            x = x.to(torch.get_autocast_dtype(x.device.type))
         if keep == "off" and not self.causal:
             return Attended(self._attend_locally(x, mask))
         both = self._projected(x)  # (b, n, 2, h, d)
-        query, key = (side.transpose(1, 2) for side in both.unbind(2))  # (b, h, n, d)
         real = None if mask is None else mask[:, None]  # (b, 1, n)
+        if self.causal and self.landmarks is None:
+            means = running_means(both.flatten(2, 3).transpose(1, 2), mask=real)
+            both = means.transpose(1, 2).unflatten(2, (2, self.heads))
+        query, key = (side.transpose(1, 2) for side in both.unbind(2))  # (b, h, n, d)
         if self.causal and self.landmarks is not None:
             return self._attend_prefix(x, query, key, real, keep)
-        if self.causal:
-            query, key = running_means(query, mask=real), running_means(key, mask=real)
         left, right = self._weights(x, mask)
         kernel, moments = self.kernel, None
-        points = (query, key) if self.causal else (both, None)
-        inputs = *points, left, right, self.join.weight, self._bias()
+        inputs = both, None, left, right, self.join.weight, self._bias()
         if keep == "off":
             joined = primal_attention(*inputs, kernel=kernel, mask=real)
         else:
@@ -267,8 +271,7 @@ class PrimalAttention(AbstractKernelAttention):
         """Weights on the features, (h, p, s), or (b, h, p, s) where they depend on the data."""
         if self.landmarks is None:
             return self.left, self.right
-        rows = split_heads(gather_landmarks(source, self.landmarks, mask=mask), self.heads)  # (b, h, l, d)
-        return landmark_weights(self.kernel.landmark_features(rows), self.left, self.right)
+        return primal_weights(source, self.left, self.right, kernel=self.kernel, mask=mask)
 
     def _implied(
         self,
@@ -335,31 +338,49 @@ class PrimalAttention(AbstractKernelAttention):
         if x.shape != expected:
             raise BadInput(f"PrimalAttention.step: `x` has shape {tuple(x.shape)}, expected {expected}")
         check_mask("PrimalAttention.step", mask, x)
-        real = torch.ones_like(state.seen, dtype=torch.bool) if mask is None else mask
-        x = x.masked_fill(~real[:, None], 0)
-        query, key = (
-            split_heads(side(x)[:, None], self.heads) for side in (self.query, self.key)
+        x = x if mask is None else x.masked_fill(~mask[:, None], 0)
+        # Two products: to lay the weights of both side by side costs more than one point does.
+        query, key, row = (
+            split_heads(each[:, None], self.heads) for each in (self.query(x), self.key(x), x)
         )  # (b, h, 1, d)
-        if self.landmarks is None:
+        fused = not (torch.is_grad_enabled() or torch.compiler.is_compiling())
+        if fused and step_backend(query, state.left, self.left, self.kernel) == "triton":
+            from kernelhead.ops.triton.step import primal_step
+
+            points = query, key, None if self.landmarks is None else row
+            states, weights = (state.left, state.right, state.seen), (self.left, self.right)
+            joined, made = primal_step(points, states, weights, self.join.weight, self._bias(), mask)
+            state = PrimalState(*made)
+        else:
+            joined, state = self._stepped(query, key, row, state, mask)
+        output = self.out(merge_heads(joined))[:, 0]
+        return output if mask is None else output.masked_fill(~mask[:, None], 0), state
+
+    def _stepped(
+        self, query: Tensor, key: Tensor, row: Tensor, state: PrimalState, mask: Tensor | None
+    ) -> tuple[Tensor, PrimalState]:
+        """The joined output of one more point, (b, h, 1, d), and the state after it."""
+        real = torch.ones_like(state.seen, dtype=torch.bool) if mask is None else mask
+        if self.landmarks is not None:
+            state = self._with_row(state, row, real)
+            growth = prefix_growth(state.seen, self.landmarks)[:, None, None, None].to(state.left.dtype)
+            left, right = state.left * growth, state.right * growth
+        else:
             state = self._with_means(state, query, key, real)
             count = state.seen.clamp_min(1)[:, None, None, None]
             query, key = ((side.unsqueeze(-2) / count).to(query.dtype) for side in (state.left, state.right))
-            left, right = self._weights(x, None)
-        else:
-            state = self._with_row(state, x, real)
-            growth = prefix_growth(state.seen, self.landmarks)[:, None, None, None].to(state.left.dtype)
-            left, right = state.left * growth, state.right * growth
+            left, right = self.left, self.right
         joined = primal_attention(query, key, left, right, self.join.weight, self._bias(), kernel=self.kernel)
-        return self.out(merge_heads(joined))[:, 0].masked_fill(~real[:, None], 0), state
+        return joined, state
 
     def _with_means(self, state: PrimalState, query: Tensor, key: Tensor, real: Tensor) -> PrimalState:
         """The state with one more query and key, (b, h, 1, d), where they are real."""
         left, right = (side[..., 0, :].masked_fill(~real[:, None, None], 0) for side in (query, key))
         return PrimalState(state.left + left, state.right + right, state.seen + real)
 
-    def _with_row(self, state: PrimalState, x: Tensor, real: Tensor) -> PrimalState:
-        """The state with one more landmark row, from x (b, c), where it is real."""
-        row = self.kernel.landmark_features(split_heads(x[:, None], self.heads)).to(state.left.dtype)
+    def _with_row(self, state: PrimalState, row: Tensor, real: Tensor) -> PrimalState:
+        """The state with one more landmark row, (b, h, 1, d), where it is real."""
+        row = self.kernel.landmark_features(row).to(state.left.dtype)
         row = row.masked_fill(~real[:, None, None, None], 0)  # (b, h, 1, p)
         slot = state.seen % self.left.shape[-2]
         left, right = (weight[:, slot].transpose(0, 1).unsqueeze(-2) for weight in (self.left, self.right))

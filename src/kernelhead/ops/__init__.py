@@ -1,5 +1,6 @@
 """Apply, as functions: check axes, then compute."""
 
+from kernelhead.ops.eager.rpc import PursuitTrace, RPCState
 from kernelhead.ops.linear import linear_attention, nystrom_attention, performer_attention
 from kernelhead.ops.primal import (
     gather_landmarks,
@@ -10,12 +11,25 @@ from kernelhead.ops.primal import (
     primal_attention,
     primal_attention_moments,
     primal_scores,
+    primal_weights,
     running_means,
     score_moments,
 )
+from kernelhead.ops.pursuit import Pursuit
+from kernelhead.ops.rpc import (
+    rpc_attention,
+    rpc_bounds,
+    rpc_start,
+    rpc_step,
+    rpc_trace,
+)
+from kernelhead.ops.scaled import scaled_values, values_less_matrix, values_less_pattern
 from kernelhead.ops.softmax import softmax_attention, softmax_pattern
 
 __all__ = [
+    "Pursuit",
+    "PursuitTrace",
+    "RPCState",
     "gather_landmarks",
     "landmark_index",
     "landmark_weights",
@@ -27,8 +41,17 @@ __all__ = [
     "primal_attention",
     "primal_attention_moments",
     "primal_scores",
+    "primal_weights",
+    "rpc_attention",
+    "rpc_bounds",
+    "rpc_start",
+    "rpc_step",
+    "rpc_trace",
     "running_means",
+    "scaled_values",
     "score_moments",
     "softmax_attention",
     "softmax_pattern",
+    "values_less_matrix",
+    "values_less_pattern",
 ]

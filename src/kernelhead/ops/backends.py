@@ -23,8 +23,8 @@ def primal_backend(
 ) -> str:
     """ "triton" for the cosine map on a CUDA device in up to float32, else "eager".
 
-    The kernels serve (b, h, n, d) points of up to 128 features with up to 128 components (64 in
-    float32), of any strides in the first three axes.
+    The kernels serve (b, h, n, d) points of up to 128 features with up to 128 components, of any
+    strides in the first three axes.
 
     Example:
         >>> x = torch.zeros(1, 1, 2, 4)
@@ -39,10 +39,71 @@ def primal_backend(
         and query.dtype in DTYPES
         and query.stride(-1) == 1
         and key.stride(-1) == 1
-        # The weights of both sides stay on chip; those of wide heads in float32 do not fit.
-        and max(query.shape[-1], left.shape[-1]) <= (64 if query.dtype == torch.float32 else WIDEST)
+        and max(query.shape[-1], left.shape[-1]) <= WIDEST
         and left.dim() in (3, 4)
         and (join.dim(), bias.dim()) in ((2, 1), (3, 3))
-        and (mask is None or (mask.dim() == 3 and mask.shape[1] == 1))
+        and (mask is None or (mask.shape == (query.shape[0], 1, query.shape[2])))
+    )
+    return "triton" if fits and HAS_TRITON else "eager"
+
+
+def landmark_backend(points: Tensor, left: Tensor, kernel: AbstractKernel) -> str:
+    """ "triton" for maps that keep the points as landmarks, on a CUDA device in up to float32, else "eager".
+
+    Example:
+        >>> landmark_backend(torch.zeros(1, 3, 8), torch.zeros(2, 3, 4), Cosine())
+        'eager'
+    """
+    fits = (
+        points.is_cuda
+        and kernel.keeps_width
+        and points.dtype in DTYPES
+        and points.stride(-1) == 1
+        and max(points.shape[-1] // left.shape[0], left.shape[-1]) <= WIDEST
+    )
+    return "triton" if fits and HAS_TRITON else "eager"
+
+
+def scan_backend(points: Tensor, mask: Tensor | None, *widths: int) -> str:
+    """ "triton" for (b, h, n, d) points on a CUDA device in up to float32, else "eager".
+
+    The kernels serve any strides in the first three axes and a mask (b, 1, n).
+
+    Args:
+        points: what is summed up.
+        mask: which points are real.
+        widths: sizes of a state that stays on chip.
+
+    Example:
+        >>> scan_backend(torch.zeros(1, 1, 2, 4), None)
+        'eager'
+    """
+    fits = (
+        points.is_cuda
+        and points.dim() == 4
+        and points.numel() > 0
+        and points.dtype in DTYPES
+        and points.stride(-1) == 1
+        and max(widths, default=0) <= WIDEST
+        and (mask is None or mask.shape == (points.shape[0], 1, points.shape[2]))
+    )
+    return "triton" if fits and HAS_TRITON else "eager"
+
+
+def step_backend(query: Tensor, state: Tensor, weight: Tensor, kernel: AbstractKernel) -> str:
+    """ "triton" for one point (b, h, 1, d) with the cosine map and a float32 state on a CUDA device.
+
+    Example:
+        >>> x = torch.zeros(1, 1, 1, 4)
+        >>> step_backend(x, torch.zeros(1, 1, 4), torch.zeros(1, 4, 2), Cosine())
+        'eager'
+    """
+    fits = (
+        query.is_cuda
+        and isinstance(kernel, Cosine)
+        and query.numel() > 0
+        and query.dtype in DTYPES
+        and state.dtype == torch.float32
+        and max(query.shape[-1], weight.shape[-1]) <= WIDEST
     )
     return "triton" if fits and HAS_TRITON else "eager"

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from kernelhead.errors import BadInput
 from kernelhead.kernels import AbstractKernel, Cosine
-from kernelhead.ops.backends import primal_backend
+from kernelhead.ops.backends import landmark_backend, primal_backend, scan_backend
 from kernelhead.ops.eager import primal as eager
 from kernelhead.shapes import check_axes, check_mask
 
@@ -65,13 +65,58 @@ def gather_landmarks(points: Tensor, count: int, *, mask: Tensor | None = None) 
     """
     check_axes("gather_landmarks", points=(points, "b n c"))
     check_mask("gather_landmarks", mask, points)
+    places = _landmark_places(points, count, mask)
+    if mask is None:
+        return points.index_select(1, places)
+    return points.gather(1, places.unsqueeze(-1).expand(-1, -1, points.shape[-1]))
+
+
+def _landmark_places(points: Tensor, count: int, mask: Tensor | None) -> Tensor:
+    """Where the landmarks stand, (l,), or (b, l) where a mask says which points are real."""
     if mask is None:
         find = landmark_index if torch.compiler.is_compiling() else _cached_index
-        return points.index_select(1, find(count, points.shape[1], device=points.device))
+        return find(count, points.shape[1], device=points.device)
     # The i-th real point stands where the count of real points first exceeds i.
     wanted = landmark_index(count, mask.sum(-1)) + 1
-    place = torch.searchsorted(mask.cumsum(-1), wanted).clamp_max(points.shape[1] - 1)
-    return points.gather(1, place.unsqueeze(-1).expand(-1, -1, points.shape[-1]))
+    return torch.searchsorted(mask.cumsum(-1), wanted).clamp_max(points.shape[1] - 1)
+
+
+def primal_weights(
+    points: Tensor,
+    left: Tensor,
+    right: Tensor,
+    *,
+    kernel: AbstractKernel = COSINE,
+    mask: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    r"""Data-dependent weights of both sides, $W_{e|X} = F^\top W_e$, with F evenly spaced real points.
+
+    Shapes: points (b, n, c), left and right (h, l, s) for l landmarks; mask (b, n), True where real;
+    returns two (b, h, p, s), p the features that the kernel makes of c/h.
+
+    Raises:
+        ShapeError: two axes disagree.
+        BadInput: the heads do not divide the width, or the mask does not fit.
+
+    Example:
+        >>> weights = primal_weights(torch.eye(4)[None], torch.ones(2, 4, 1), torch.zeros(2, 4, 1))
+        >>> weights[0].flatten(), weights[1].shape
+        (tensor([1., 1., 1., 1.]), torch.Size([1, 2, 2, 1]))
+    """
+    who = "primal_weights"
+    check_axes(who, points=(points, "b n c"), left=(left, "h l s"), right=(right, "h l s"))
+    check_mask(who, mask, points)
+    heads, count, _ = left.shape
+    if points.shape[-1] % heads:
+        raise BadInput(f"{who}: width {points.shape[-1]} does not split into {heads} heads")
+    if landmark_backend(points, left, kernel) == "triton":
+        from kernelhead.ops.triton.library import landmark_core
+
+        mixed = torch.is_autocast_enabled("cuda")
+        kind = torch.get_autocast_dtype("cuda") if mixed else points.dtype
+        return landmark_core(points, _landmark_places(points, count, mask), left, right, kind)
+    rows = gather_landmarks(points, count, mask=mask).unflatten(-1, (heads, -1)).transpose(1, 2)
+    return landmark_weights(kernel.landmark_features(rows), left, right)
 
 
 def landmark_weights(landmarks: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
@@ -201,6 +246,10 @@ def running_means(points: Tensor, *, mask: Tensor | None = None) -> Tensor:
         tensor([1., 2., 3.])
     """
     check_axes("running_means", points=(points, "... n d"))
+    if scan_backend(points, mask) == "triton":
+        from kernelhead.ops.triton import prefix_library
+
+        return prefix_library.running_means(points, mask)
     return eager.running_means(points, mask)
 
 
@@ -227,6 +276,12 @@ def prefix_scores(
     weights = {"left": (left, "... l s"), "right": (right, "... l s")}
     check_axes("prefix_scores", **sides, **weights)
     left, right = left.to(query.dtype), right.to(query.dtype)
+    alike = query.shape == key.shape == rows.shape and left.dim() == right.dim() == 3
+    widths = kernel.feature_width(query.shape[-1]), left.shape[-1]
+    if alike and scan_backend(query, mask, *widths) == "triton":
+        from kernelhead.ops.triton import prefix_library
+
+        return prefix_library.prefix_scores(query, key, rows, left, right, kernel, mask)
     return eager.prefix_scores(query, key, rows, left, right, kernel, mask)
 
 

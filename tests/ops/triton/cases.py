@@ -7,6 +7,8 @@ from torch import Tensor
 
 from kernelhead.kernels import Cosine
 from kernelhead.ops.eager import primal as eager
+from kernelhead.ops.primal import landmark_index
+from kernelhead.ops.triton import landmarks
 from kernelhead.ops.triton import primal as kernels
 from tests.inputs import points
 from tests.tolerance import assert_within
@@ -55,6 +57,9 @@ CASES = {
     "a join for each head": Case(n=33, per_head_join=True),
     "fused projection": Case(n=33, strided=True, masked=True),
     "rank above the width": Case(n=12, d=16, s=40),
+    "rank above one launch": Case(n=20, d=16, s=70, masked=True),
+    "groups of sequences": Case(batch=5, n=20, masked=True, layout=kernels.Plan(16, 32, 1, 4, 1, 2)),
+    "groups with shared weights": Case(batch=3, n=33, per_row=False, layout=kernels.Plan(16, 16, 3, 4, 1, 2)),
     "block - 1": Case(n=31, layout=kernels.Plan(16, 32, 1, 4, 1)),
     "block": Case(n=32, layout=kernels.Plan(16, 16, 2, 4, 1)),
     "block + 1": Case(n=33, masked=True, layout=kernels.Plan(16, 32, 2, 4, 1)),
@@ -101,6 +106,66 @@ def check(case: Case, dtype: torch.dtype, device: str) -> None:
     assert all(map(torch.equal, made, again))
     assert_within(folded, eager=plain[0], oracle=oracle[0])
     for actual, eagerly, exact in zip([output, *both, *made], plain, oracle, strict=True):
+        assert_within(actual, eager=eagerly, oracle=exact)
+
+
+@dataclass(frozen=True)
+class Landmarks:
+    """Weights from landmarks: a shape with its options; as many places as landmarks, some maybe repeated."""
+
+    batch: int = 2
+    heads: int = 2
+    n: int = 40
+    d: int = 16
+    s: int = 3
+    count: int = 7
+    masked: bool = False
+
+    def inputs(self, dtype: torch.dtype, device: str) -> tuple[list[Tensor], Tensor]:
+        """Points, left and right, and the places of the landmarks."""
+        x = points(self.batch, self.n, 2 * self.heads * self.d, dtype=dtype).to(device)
+        sides = [points(self.heads, self.count, self.s, seed=i, dtype=dtype).to(device) for i in (1, 2)]
+        if self.masked:
+            lengths = torch.arange(1, self.batch + 1, device=device) * self.n // (self.batch + 1)
+            places = landmark_index(self.count, lengths)
+        else:
+            places = landmark_index(self.count, self.n).to(device)
+        # Every second feature block only, so that rows are strided.
+        return [x[..., : self.heads * self.d], *sides], places
+
+
+LANDMARKS = {
+    "one": Landmarks(count=1),
+    "few": Landmarks(d=20, s=5),
+    "two tiles": Landmarks(n=200, count=70),
+    "more than points": Landmarks(n=5, count=150),
+    "of each row": Landmarks(batch=3, count=20, masked=True),
+}
+
+
+def weights_by_definition(inputs: list[Tensor], places: Tensor, grads: list[Tensor]) -> list[Tensor]:
+    """Weights of both sides and all gradients, by the plain writing."""
+    x, left, right = inputs = [tensor.detach().clone().requires_grad_() for tensor in inputs]
+    rows = x[torch.arange(len(x), device=x.device)[:, None], places]  # (b, l, c)
+    rows = rows.unflatten(-1, (left.shape[0], -1)).permute(0, 2, 3, 1)  # (b, h, d, l)
+    made = [rows @ left, rows @ right]
+    return [*made, *torch.autograd.grad(made, inputs, [grad.to(x.dtype) for grad in grads])]
+
+
+def check_landmarks(case: Landmarks, dtype: torch.dtype, device: str) -> None:
+    """Values and gradients by the house's rule, twice with the same bits."""
+    inputs, places = case.inputs(dtype, device)
+    shape = case.batch, case.heads, case.d, case.s
+    grads = [points(*shape, seed=i, dtype=dtype).to(device) for i in (3, 4)]
+    oracle = weights_by_definition([each.double() for each in inputs], places, grads)
+    plain = weights_by_definition(inputs, places, grads)
+    x, left, right = inputs
+    with poisoned():
+        made = landmarks.forward(x, places, left, right, dtype)
+        back = landmarks.backward(x, places, left, right, *grads)
+        again = landmarks.backward(x, places, left, right, *grads)
+    assert all(map(torch.equal, back, again))
+    for actual, eagerly, exact in zip([*made, *back], plain, oracle, strict=True):
         assert_within(actual, eager=eagerly, oracle=exact)
 
 

@@ -4,14 +4,27 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernelhead.ops.triton.library import primal_core, traced_core
-from tests.ops.triton.cases import CASES, Case, check
+from kernelhead.ops.triton.library import primal_core, traced_backward, traced_core, traced_landmarks
+from tests.ops.triton.cases import CASES, LANDMARKS, Case, check, check_landmarks
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
 @pytest.mark.parametrize("name", CASES)
 def test_kernels(name: str, dtype: torch.dtype) -> None:
     check(CASES[name], dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("name", LANDMARKS)
+def test_weights_from_landmarks(name: str, dtype: torch.dtype) -> None:
+    check_landmarks(LANDMARKS[name], dtype, "cpu")
+
+
+@pytest.mark.parametrize("name", LANDMARKS)
+def test_landmarks_as_a_custom_op(name: str) -> None:
+    (x, left, right), places = LANDMARKS[name].inputs(torch.float32, "cpu")
+    given = (x.requires_grad_(), places, left.requires_grad_(), right.requires_grad_(), torch.float32)
+    torch.library.opcheck(traced_landmarks, given)
 
 
 def inputs_of(case: Case, packed: bool) -> tuple[list[Tensor | None], Tensor | None]:
@@ -27,6 +40,9 @@ def inputs_of(case: Case, packed: bool) -> tuple[list[Tensor | None], Tensor | N
 def test_custom_op(packed: bool, moments: bool) -> None:
     inputs, mask = inputs_of(Case(n=20, masked=True), packed)
     torch.library.opcheck(traced_core, (*inputs, mask, moments))
+    given = [each if each is None else each.detach() for each in inputs]
+    grad, pulls = torch.ones(2, 2, 20, 16), torch.ones(2, 2, 3)
+    torch.library.opcheck(traced_backward, (*given, mask, grad, pulls, pulls))
 
 
 @pytest.mark.parametrize("packed", [False, True])

@@ -3,22 +3,25 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from kernelhead.kernels import Cosine, Elu
+from kernelhead.models import SequenceClassifier
 from kernelhead.nn import PrimalAttention, ksvd_penalty, record
 from kernelhead.ops.backends import primal_backend
 from tests.inputs import keep, points
 
 pytest.importorskip("triton", reason="the extra gpu is not installed")
 
-from kernelhead.ops.triton.library import primal_core, traced_core
+from kernelhead.ops.triton.library import primal_core, traced_backward, traced_core, traced_landmarks
 from kernelhead.ops.triton.primal import plan
-from tests.ops.triton.cases import CASES, Case, check
+from tests.ops.triton.cases import CASES, LANDMARKS, Case, Landmarks, check, check_landmarks
 
 ROOT = Path(__file__).parents[3]
 gpu = pytest.mark.gpu
@@ -37,14 +40,15 @@ def test_the_interpreter_runs_the_same_kernels() -> None:
         check=False,
     )
     assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-1000:]
-    assert f"{2 * len(CASES) + 9} passed" in made.stdout
+    assert f"{2 * len(CASES) + 3 * len(LANDMARKS) + 9} passed" in made.stdout
 
 
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("backward", [False, True])
+@pytest.mark.parametrize("sequences", [1, 64, 2048])
 @pytest.mark.parametrize("n", [1, 17, 1024, 1025, 65_536, 1_048_576])
-def test_a_plan_covers_all_points_once(n: int, size: int, backward: bool) -> None:
-    made = plan(n, 64, 32, size=size, backward=backward)
+def test_a_plan_covers_all_points_once(n: int, sequences: int, size: int, backward: bool) -> None:
+    made = plan(n, 64, 32, sequences=sequences, size=size, backward=backward)
     assert made.chunk % made.tile == 0
     assert made.chunk * (made.splits - 1) < n <= made.chunk * made.splits
 
@@ -68,9 +72,29 @@ def test_kernels(name: str, dtype: torch.dtype) -> None:
     ("d", "s"), [(16, 1), (24, 20), (32, 30), (64, 1), (64, 64), (96, 33), (128, 20), (128, 128)]
 )
 def test_widths_and_ranks(d: int, s: int, dtype: torch.dtype) -> None:
-    if dtype == torch.float32 and max(d, s) > 64:
-        pytest.skip("float32 above 64 goes to the plain writing: its weights do not fit on chip")
     check(Case(n=300, d=d, s=s, masked=True, per_row=d < 64), dtype, "cuda")
+
+
+@gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", LANDMARKS)
+def test_weights_from_landmarks(name: str, dtype: torch.dtype) -> None:
+    check_landmarks(LANDMARKS[name], dtype, "cuda")
+
+
+@gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize(("d", "s"), [(24, 20), (64, 32), (128, 20), (128, 128)])
+def test_widths_and_ranks_of_landmarks(d: int, s: int, dtype: torch.dtype) -> None:
+    check_landmarks(Landmarks(batch=3, n=300, d=d, s=s, count=200, masked=True), dtype, "cuda")
+
+
+@gpu
+@pytest.mark.parametrize("name", LANDMARKS)
+def test_landmarks_as_a_custom_op(name: str) -> None:
+    (x, left, right), places = LANDMARKS[name].inputs(torch.float32, "cuda")
+    given = (x.requires_grad_(), places, left.requires_grad_(), right.requires_grad_(), torch.float32)
+    torch.library.opcheck(traced_landmarks, given)
 
 
 @gpu
@@ -82,6 +106,9 @@ def test_custom_op(n: int) -> None:
     for moments in (True, False):
         for points_of in (inputs[:2], [both, None]):
             torch.library.opcheck(traced_core, (*points_of, *inputs[2:], mask, moments))
+    pulls = torch.ones_like(inputs[2][..., 0, :])
+    given = [tensor.detach() for tensor in inputs]
+    torch.library.opcheck(traced_backward, (*given, mask, given[0], pulls, pulls))
 
 
 @gpu
@@ -124,6 +151,7 @@ def test_the_layer_on_the_gpu_is_the_layer_on_the_cpu(landmarks: int | None, com
 
 
 @gpu
+@pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_layer_is_captured_as_a_graph() -> None:
     module = PrimalAttention(32, heads=2, rank=3, landmarks=5).cuda()
     x = points(3, 40, 32, dtype=torch.float32).cuda()
@@ -142,3 +170,67 @@ def test_half_precision_by_autocast() -> None:
         (output.float().square().mean() + ksvd_penalty(tape)).backward()
     assert output.dtype == torch.bfloat16
     assert all(torch.isfinite(p.grad).all() for p in module.parameters())
+
+
+def gradients(module: PrimalAttention, run: Callable[[], Tensor]) -> list[Tensor]:
+    """Gradients of the layer's weights for a loss with the KSVD objective."""
+    module.zero_grad()
+    with record(module) as tape:
+        (run().square().sum() + ksvd_penalty(tape)).backward()
+    return [weight.grad.clone() for weight in module.parameters()]
+
+
+@gpu
+def test_checkpointing_gives_the_same_gradients() -> None:
+    module = PrimalAttention(32, heads=2, rank=3, landmarks=5).cuda()
+    x = points(3, 40, 32, dtype=torch.float32).cuda().requires_grad_()
+    expected = gradients(module, lambda: module(x))
+    made = gradients(module, lambda: checkpoint(module, x, use_reentrant=False))
+    assert all(map(torch.equal, made, expected))
+
+
+@gpu
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_ddp_gives_the_same_gradients() -> None:
+    module = PrimalAttention(32, heads=2, rank=3, landmarks=5).cuda()
+    x = points(3, 40, 32, dtype=torch.float32).cuda()
+    expected = gradients(module, lambda: module(x))
+    torch.distributed.init_process_group("nccl", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        wrapped = nn.parallel.DistributedDataParallel(module, device_ids=[0])
+        made = gradients(module, lambda: wrapped(x))
+    finally:
+        torch.distributed.destroy_process_group()
+    assert all(map(torch.equal, made, expected))
+
+
+@gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_compiled_training_step_is_captured_as_a_graph() -> None:
+    model = SequenceClassifier(3, vocabulary=8, width=32, heads=2, rank=3, landmarks=5).cuda()
+    x, target = torch.arange(80).reshape(2, 40).cuda() % 8, torch.tensor([0, 2]).cuda()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True, capturable=True)
+    run = torch.compile(model, fullgraph=False)
+    losses = torch.zeros(2, device="cuda")
+
+    def step() -> None:
+        optimiser.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16), record(model) as tape:
+            loss = nn.functional.cross_entropy(run(x), target) + 0.1 * ksvd_penalty(tape)
+        loss.backward()
+        optimiser.step()
+        losses[0] = loss.detach()
+
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    losses[1] = losses[0]
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    for _ in range(20):
+        graph.replay()
+    assert losses[0] < losses[1]

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from kernelhead.ops.triton import primal
+from kernelhead.ops.triton import landmarks, primal
 
 
 def primal_core(
@@ -168,3 +168,76 @@ class _Core(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         return _gradients(ctx, _backward, grads)
+
+
+def landmark_core(
+    points: Tensor, places: Tensor, left: Tensor, right: Tensor, kind: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """Weights of both sides from the points at some places.
+
+    Shapes: points (b, n, c), places (l,) or (b, l), left and right (h, l, s); returns two (b, h, c/h, s).
+    """
+    made: tuple[Tensor, Tensor]
+    given = points, places, left, right, kind
+    made = traced_landmarks(*given) if torch.compiler.is_compiling() else _Landmarks.apply(*given)
+    return made
+
+
+@torch.library.custom_op("kernelhead::landmark_core", mutates_args=())
+def traced_landmarks(
+    points: Tensor, places: Tensor, left: Tensor, right: Tensor, kind: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    """`landmark_core` as an op that torch.compile and torch.export keep whole."""
+    return landmarks.forward(points, places, left, right, kind)
+
+
+@traced_landmarks.register_fake
+def _(
+    points: Tensor, places: Tensor, left: Tensor, right: Tensor, kind: torch.dtype
+) -> tuple[Tensor, Tensor]:
+    shape = (points.shape[0], left.shape[0], points.shape[2] // left.shape[0], left.shape[2])
+    return points.new_empty(shape, dtype=kind), points.new_empty(shape, dtype=kind)
+
+
+@torch.library.custom_op("kernelhead::landmark_core_backward", mutates_args=())
+def traced_landmarks_backward(
+    points: Tensor, places: Tensor, left: Tensor, right: Tensor, grad_left: Tensor, grad_right: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of points, left and right."""
+    return landmarks.backward(points, places, left, right, grad_left, grad_right)
+
+
+@traced_landmarks_backward.register_fake
+def _(
+    points: Tensor, places: Tensor, left: Tensor, right: Tensor, grad_left: Tensor, grad_right: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    made = [torch.empty(each.shape, dtype=each.dtype, device=each.device) for each in (points, left, right)]
+    return made[0], made[1], made[2]
+
+
+def _keep_landmarks(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    ctx.save_for_backward(*inputs[:-1])
+
+
+def _landmark_gradients(ctx: Any, run: Any, grads: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
+    d_points, d_left, d_right = run(*ctx.saved_tensors, *grads)
+    return d_points, None, d_left, d_right, None
+
+
+traced_landmarks.register_autograd(
+    lambda ctx, *grads: _landmark_gradients(ctx, traced_landmarks_backward, grads),
+    setup_context=_keep_landmarks,
+)
+
+
+class _Landmarks(torch.autograd.Function):
+    """The same without the dispatcher in between."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor]:
+        _keep_landmarks(ctx, inputs, ())
+        return landmarks.forward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        return _landmark_gradients(ctx, landmarks.backward, grads)

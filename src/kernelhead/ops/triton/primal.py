@@ -5,6 +5,7 @@ weights and their gradients on chip. Sums over programs are taken from a buffer 
 order, so two runs give the same bits.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,13 +14,15 @@ import triton.language as tl
 from torch import Tensor
 
 SMALLEST_NORM = tl.constexpr(1e-12)
+# Programs that keep a large chip busy, and the shortest chunk that is worth loading the weights for.
+PROGRAMS, SHORTEST = 512, 256
 
 
 @triton.jit
 def _reciprocal_norm(points):
     """One over the norm of each row, and whether the norm is above the smallest."""
-    norm = tl.sqrt(tl.sum(points * points, axis=1))
-    return 1.0 / tl.maximum(norm, SMALLEST_NORM), norm > SMALLEST_NORM
+    norm = tl.sqrt_rn(tl.sum(points * points, axis=1))
+    return tl.div_rn(1.0, tl.maximum(norm, SMALLEST_NORM)), norm > SMALLEST_NORM
 
 
 @triton.jit
@@ -35,11 +38,13 @@ def _real(mask, batch, at, stop, stride_mask, BLOCK_N: tl.constexpr, HAS_MASK: t
 
 
 @triton.jit
-def _weights(pointer, batch, head, stride_b, stride_h, d, s, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr):
+def _weights(
+    pointer, batch, head, stride_b, stride_h, stride_d, d, s, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr
+):
     """A (d, s) matrix, zero beyond its edges."""
     rows, columns = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_S)
     inside = (rows < d)[:, None] & (columns < s)[None, :]
-    place = pointer + batch * stride_b + head * stride_h + rows[:, None] * s + columns[None, :]
+    place = pointer + batch * stride_b + head * stride_h + rows[:, None] * stride_d + columns[None, :]
     return tl.load(place, mask=inside, other=0.0)
 
 
@@ -57,13 +62,21 @@ def _place(
 
 
 @triton.jit
+def add_to(total, lost, part):
+    """A sum that carries what rounding took from it, so that many parts cost no more than one."""
+    part -= lost
+    raised = total + part
+    return raised, (raised - total) - part
+
+
+@triton.jit
 def _forward(
-    query, key, left, right, left_join, right_join, bias, mask, out, left_sums, right_sums,
+    query, key, left, right, join, bias, mask, out, left_sums, right_sums,
     query_b, query_h, query_n, key_b, key_h, key_n, weight_b, weight_h, join_h, bias_h, mask_b,
     out_b, out_h, out_n,
     batch, heads, n, d, s, chunk, splits,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr,
-    HAS_MASK: tl.constexpr, MOMENTS: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_MASK: tl.constexpr, MOMENTS: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
     head, split, row = program % heads, (program // heads) % splits, program // (heads * splits)
@@ -72,15 +85,16 @@ def _forward(
     kind = query.dtype.element_ty
     start, stop = split * chunk, tl.minimum(split * chunk + chunk, n)
     shift = tl.load(bias + head * bias_h + features, mask=features < d, other=0.0).to(tl.float32)
-    weight_l = _weights(left, row, head, weight_b, weight_h, d, s, BLOCK_D, BLOCK_S)
-    weight_r = _weights(right, row, head, weight_b, weight_h, d, s, BLOCK_D, BLOCK_S)
-    join_l = _weights(left_join, 0, head, 0, join_h, d, s, BLOCK_D, BLOCK_S)
-    join_r = _weights(right_join, 0, head, 0, join_h, d, s, BLOCK_D, BLOCK_S)
+    weight_l = _weights(left, row, head, weight_b, weight_h, s, d, s, BLOCK_D, BLOCK_S)
+    weight_r = _weights(right, row, head, weight_b, weight_h, s, d, s, BLOCK_D, BLOCK_S)
+    join_l = _weights(join, 0, head, 0, join_h, 2 * s, d, s, BLOCK_D, BLOCK_S)
+    join_r = _weights(join + s, 0, head, 0, join_h, 2 * s, d, s, BLOCK_D, BLOCK_S)
     if not MOMENTS:
         map_l = tl.dot(weight_l, tl.trans(join_l), input_precision=PRECISION).to(kind)
         map_r = tl.dot(weight_r, tl.trans(join_r), input_precision=PRECISION).to(kind)
-    total_l = tl.zeros([BLOCK_S], tl.float32)
-    total_r = tl.zeros([BLOCK_S], tl.float32)
+    # Squares are added where they lie; rows are added up once, at the end.
+    squares_l = tl.zeros([BLOCK_N, BLOCK_S], tl.float32)
+    squares_r = tl.zeros([BLOCK_N, BLOCK_S], tl.float32)
     for at in range(start, stop, BLOCK_N):
         exists, real = _real(mask, row, at, stop, mask_b, BLOCK_N, HAS_MASK)
         wanted = real[:, None] & columns
@@ -93,152 +107,182 @@ def _forward(
         if MOMENTS:
             e = tl.dot(q, weight_l, input_precision=PRECISION) * scale_q[:, None]
             r = tl.dot(k, weight_r, input_precision=PRECISION) * scale_k[:, None]
-            total_l += tl.sum(e * e, axis=0)
-            total_r += tl.sum(r * r, axis=0)
+            squares_l += e * e
+            squares_r += r * r
             o = tl.dot(e.to(kind), tl.trans(join_l), input_precision=PRECISION)
             o = tl.dot(r.to(kind), tl.trans(join_r), acc=o, input_precision=PRECISION)
         else:
             o = tl.dot(q, map_l, input_precision=PRECISION) * scale_q[:, None]
             o += tl.dot(k, map_r, input_precision=PRECISION) * scale_k[:, None]
-        o = tl.where(real[:, None], o + shift[None, :], 0.0)
         place = _place(out, row, head, at, out_b, out_h, out_n, BLOCK_N, BLOCK_D)
+        if ADD:
+            o += tl.load(place, mask=wanted, other=0.0).to(tl.float32)
+        else:
+            o += shift[None, :]
+        o = tl.where(real[:, None], o, 0.0)
         tl.store(place, o.to(kind), mask=exists[:, None] & columns)
     if MOMENTS:
         place = ((split * batch + row) * heads + head) * s + scores
-        tl.store(left_sums + place, total_l, mask=scores < s)
-        tl.store(right_sums + place, total_r, mask=scores < s)
+        tl.store(left_sums + place, tl.sum(squares_l, axis=0), mask=scores < s)
+        tl.store(right_sums + place, tl.sum(squares_r, axis=0), mask=scores < s)
 
 
 @triton.jit
 def _backward_side(
-    points, weights, join, mask, grad_out, pulls, d_points, d_weights, d_join, d_bias,
+    points, weights, join, mask, grad_out, pulls, d_points, d_weights, d_join,
     points_b, points_h, points_n, weight_b, weight_h, join_h, mask_b, grad_b, grad_h, grad_n,
     out_b, out_h, out_n,
-    row, head, split, batch, heads, n, d, s, chunk,
+    rows, head, split, batch, heads, n, d, s, chunk, group,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr,
-    HAS_MASK: tl.constexpr, BIAS: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_MASK: tl.constexpr, SHARED: tl.constexpr, BIAS: tl.constexpr, ADD: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One side of one head: gradients of its points tile by tile, of its weights at the end.
 
-    With M = W C' the output's part is phi M, and S = W diag(pull) W' carries the moments, so that
-    the gradient of phi is g M' + phi S; sums of phi' g and phi' phi give those of W and C.
+    With scores e = phi W and t = g C + e pull, the gradient of phi is t W', that of W is phi' t and
+    that of C is g' e. The sequences of a group are taken one after the other.
     """
     features, scores = tl.arange(0, BLOCK_D), tl.arange(0, BLOCK_S)
     columns = (features < d)[None, :]
     kind: tl.constexpr = points.dtype.element_ty
     start, stop = split * chunk, tl.minimum(split * chunk + chunk, n)
-    weight = _weights(weights, row, head, weight_b, weight_h, d, s, BLOCK_D, BLOCK_S)
-    joining = _weights(join, 0, head, 0, join_h, d, s, BLOCK_D, BLOCK_S)
-    pull = tl.load(pulls + (row * heads + head) * s + scores, mask=scores < s, other=0.0)
-    back = tl.dot(joining, tl.trans(weight), input_precision=PRECISION).to(kind)  # (out, in)
-    pulled = (weight.to(tl.float32) * pull[None, :]).to(kind)
-    form = tl.dot(pulled, tl.trans(weight), input_precision=PRECISION).to(kind)  # (in, in)
-    grad_map = tl.zeros([BLOCK_D, BLOCK_D], tl.float32)
-    gram = tl.zeros([BLOCK_D, BLOCK_D], tl.float32)
-    grad_bias = tl.zeros([16, BLOCK_D], tl.float32)
-    eye = (features[:, None] == features[None, :]).to(kind)
-    for at in range(start, stop, BLOCK_N):
-        exists, real = _real(mask, row, at, stop, mask_b, BLOCK_N, HAS_MASK)
-        wanted = real[:, None] & columns
-        g = tl.load(
-            _place(grad_out, row, head, at, grad_b, grad_h, grad_n, BLOCK_N, BLOCK_D), mask=wanted, other=0.0
-        )
-        x = tl.load(
-            _place(points, row, head, at, points_b, points_h, points_n, BLOCK_N, BLOCK_D),
-            mask=wanted,
-            other=0.0,
-        )
-        # A product with the identity brings the points, exactly, into the layout of the other products,
-        # so that all that follows is local to a thread and its neighbours.
-        wide = tl.dot(x, eye, input_precision=PRECISION)
-        scale, free = _reciprocal_norm(wide)
-        grad = tl.dot(x, form, input_precision=PRECISION) * scale[:, None]
-        grad = tl.dot(g, back, acc=grad, input_precision=PRECISION)
-        unit = wide * scale[:, None]
-        phi = unit.to(kind)
-        turned = tl.trans(phi)
-        grad_map = tl.dot(turned, g, acc=grad_map, input_precision=PRECISION)
-        gram = tl.dot(turned, phi, acc=gram, input_precision=PRECISION)
-        if BIAS:
-            # Rows that lie in one thread are added there; the rest waits for the end.
-            grad_bias += tl.sum(tl.reshape(g.to(tl.float32), [BLOCK_N // 16, 16, BLOCK_D]), axis=0)
-        # The gradient loses its part along the point itself, except where the norm was clamped.
-        along = tl.where(free, tl.sum(unit * grad, axis=1), 0.0)
-        grad = (grad - unit * along[:, None]) * scale[:, None]
-        place = _place(d_points, row, head, at, out_b, out_h, out_n, BLOCK_N, BLOCK_D)
-        tl.store(place, grad.to(kind), mask=exists[:, None] & columns)
-    grad_weight = tl.dot(grad_map.to(kind), joining, input_precision=PRECISION)
-    grad_weight += tl.dot(gram.to(kind), weight, input_precision=PRECISION) * pull[None, :]
-    grad_join = tl.dot(tl.trans(grad_map).to(kind), weight, input_precision=PRECISION)
-    part = ((split * batch + row) * heads + head) * d
     small, inside = features[:, None] * s + scores[None, :], (features < d)[:, None] & (scores < s)[None, :]
-    tl.store(d_weights + part * s + small, grad_weight, mask=inside)
-    # Rows of the join's gradient: left half, right half, then that of the bias.
-    whole = part * (2 * s + 1)
-    tl.store(d_join + whole + features[:, None] * (2 * s + 1) + scores[None, :], grad_join, mask=inside)
+    joining = _weights(join, 0, head, 0, join_h, 2 * s, d, s, BLOCK_D, BLOCK_S)
+    grad_weight = tl.zeros([BLOCK_D, BLOCK_S], tl.float32)
+    grad_join = tl.zeros([BLOCK_D, BLOCK_S], tl.float32)
+    grad_bias = tl.zeros([16, BLOCK_D], tl.float32)
+    EXACT: tl.constexpr = kind == tl.float32
+    if EXACT:
+        lost_weight, lost_join = tl.zeros_like(grad_weight), tl.zeros_like(grad_join)
+    for row in range(rows * group, tl.minimum(rows * group + group, batch)):
+        weight = _weights(weights, row, head, weight_b, weight_h, s, d, s, BLOCK_D, BLOCK_S)
+        pull = tl.load(pulls + (row * heads + head) * s + scores, mask=scores < s, other=0.0)
+        for at in range(start, stop, BLOCK_N):
+            exists, real = _real(mask, row, at, stop, mask_b, BLOCK_N, HAS_MASK)
+            wanted = real[:, None] & columns
+            g = tl.load(
+                _place(grad_out, row, head, at, grad_b, grad_h, grad_n, BLOCK_N, BLOCK_D),
+                mask=wanted,
+                other=0.0,
+            )
+            x = tl.load(
+                _place(points, row, head, at, points_b, points_h, points_n, BLOCK_N, BLOCK_D),
+                mask=wanted,
+                other=0.0,
+            )
+            wide = x.to(tl.float32)
+            scale, free = _reciprocal_norm(wide)
+            e = tl.dot(x, weight, input_precision=PRECISION) * scale[:, None]
+            t = tl.dot(g, joining, input_precision=PRECISION) + e * pull[None, :]
+            # The gradient loses its part along the point itself, except where the norm was clamped.
+            along = tl.where(free, tl.sum(e * t, axis=1), 0.0) * scale * scale
+            pulled = (t * scale[:, None]).to(kind)
+            if EXACT:
+                part = tl.dot(tl.trans(x), pulled, input_precision=PRECISION)
+                grad_weight, lost_weight = add_to(grad_weight, lost_weight, part)
+                part = tl.dot(tl.trans(g), e, input_precision=PRECISION)
+                grad_join, lost_join = add_to(grad_join, lost_join, part)
+            else:
+                grad_weight = tl.dot(tl.trans(x), pulled, acc=grad_weight, input_precision=PRECISION)
+                grad_join = tl.dot(tl.trans(g), e.to(kind), acc=grad_join, input_precision=PRECISION)
+            grad = tl.dot(pulled, tl.trans(weight), acc=-wide * along[:, None], input_precision=PRECISION)
+            if BIAS:
+                # Rows that lie in one thread are added there; the rest waits for the end.
+                grad_bias += tl.sum(tl.reshape(g.to(tl.float32), [BLOCK_N // 16, 16, BLOCK_D]), axis=0)
+            place = _place(d_points, row, head, at, out_b, out_h, out_n, BLOCK_N, BLOCK_D)
+            if ADD:
+                grad += tl.load(place, mask=wanted, other=0.0).to(tl.float32)
+            tl.store(place, grad.to(kind), mask=exists[:, None] & columns)
+        if not SHARED:
+            part = ((split * batch + row) * heads + head) * d * s
+            tl.store(d_weights + part + small, grad_weight.to(d_weights.dtype.element_ty), mask=inside)
+            grad_weight = tl.zeros([BLOCK_D, BLOCK_S], tl.float32)
+            if EXACT:
+                lost_weight = tl.zeros_like(grad_weight)
+    part = ((split * tl.cdiv(batch, group) + rows) * heads + head) * d
+    if SHARED:
+        tl.store(d_weights + part * s + small, grad_weight, mask=inside)
+    # Side by side: the left half of the join's gradient, the right half, that of the bias.
+    row_of = part * (2 * s + 1) + features * (2 * s + 1)
+    tl.store(d_join + row_of[:, None] + scores[None, :], grad_join, mask=inside)
     if BIAS:
-        tl.store(d_bias + whole + features * (2 * s + 1), tl.sum(grad_bias, axis=0), mask=features < d)
+        tl.store(d_join + row_of + 2 * s, tl.sum(grad_bias, axis=0), mask=features < d)
 
 
 @triton.jit
 def _backward(
-    query, key, left, right, left_join, right_join, mask, grad_out, left_pull, right_pull,
-    d_query, d_key, d_left, d_right, d_joins,
+    query, key, left, right, join, mask, grad_out, left_pull, right_pull,
+    d_query, d_key, d_left, d_right, d_join,
     query_b, query_h, query_n, key_b, key_h, key_n, weight_b, weight_h, join_h, mask_b,
     grad_b, grad_h, grad_n, dq_b, dq_h, dq_n, dk_b, dk_h, dk_n,
-    batch, heads, n, d, s, chunk, splits,
+    batch, heads, n, d, s, chunk, splits, group,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr,
-    HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
+    HAS_MASK: tl.constexpr, SHARED: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     # Both sides of the same rows run next to each other, so that the second finds the output's
     # gradient in the cache.
     program = tl.program_id(0).to(tl.int64)
     side, program = program % 2, program // 2
-    head, split, row = program % heads, (program // heads) % splits, program // (heads * splits)
+    head, split, rows = program % heads, (program // heads) % splits, program // (heads * splits)
     if side == 0:
         _backward_side(
-            query, left, left_join, mask, grad_out, left_pull, d_query, d_left, d_joins, d_joins + 2 * s,
+            query, left, join, mask, grad_out, left_pull, d_query, d_left, d_join,
             query_b, query_h, query_n, weight_b, weight_h, join_h, mask_b, grad_b, grad_h, grad_n,
-            dq_b, dq_h, dq_n, row, head, split, batch, heads, n, d, s, chunk,
-            BLOCK_N, BLOCK_D, BLOCK_S, HAS_MASK, True, PRECISION,
+            dq_b, dq_h, dq_n, rows, head, split, batch, heads, n, d, s, chunk, group,
+            BLOCK_N, BLOCK_D, BLOCK_S, HAS_MASK, SHARED, True, ADD, PRECISION,
         )  # fmt: skip
     else:
         _backward_side(
-            key, right, right_join, mask, grad_out, right_pull, d_key, d_right, d_joins + s, d_joins,
+            key, right, join + s, mask, grad_out, right_pull, d_key, d_right, d_join + s,
             key_b, key_h, key_n, weight_b, weight_h, join_h, mask_b, grad_b, grad_h, grad_n,
-            dk_b, dk_h, dk_n, row, head, split, batch, heads, n, d, s, chunk,
-            BLOCK_N, BLOCK_D, BLOCK_S, HAS_MASK, False, PRECISION,
+            dk_b, dk_h, dk_n, rows, head, split, batch, heads, n, d, s, chunk, group,
+            BLOCK_N, BLOCK_D, BLOCK_S, HAS_MASK, SHARED, False, ADD, PRECISION,
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How the points are cut up: tiles, and chunks of tiles that one program walks over."""
+    """How the points are cut up: tiles, and chunks of tiles that one program walks over.
+
+    Attributes:
+        tile: points that are held at once.
+        chunk: points of a sequence that one program walks over, in whole tiles.
+        splits: chunks of a sequence.
+        warps: of a program.
+        stages: tiles that are on their way at once.
+        group: sequences that one program of the backward pass takes after each other.
+    """
 
     tile: int
     chunk: int
     splits: int
     warps: int
     stages: int
+    group: int = 1
 
 
-def plan(n: int, d: int, s: int, *, size: int, backward: bool) -> Plan:
-    """A plan for a shape: long enough chunks to use their weights, small enough tiles to fit on chip.
+def plan(n: int, d: int, s: int, *, sequences: int, size: int, backward: bool) -> Plan:
+    """A plan for a shape: long chunks, to use their weights, but enough of them for all of a chip.
 
     Args:
         n: points of a sequence.
         d: features of a point in a head.
         s: components.
+        sequences: batch rows times heads.
         size: bytes of a number.
-        backward: whether it is for the backward pass, which needs more room.
+        backward: whether it is for the backward pass, which needs more room and takes sides apart.
     """
     wide = triton.next_power_of_2(max(d, s, 16)) * size
-    tile = 128 if wide <= 64 else 64 if wide <= 256 else 32
-    tile = min(64 if backward else tile, max(16, triton.next_power_of_2(n)))
-    warps, stages = (4, 3) if wide <= 128 else (8, 1)
-    splits = max(1, n // (4096 if backward else 1024))
-    chunk = triton.cdiv(triton.cdiv(n, splits), tile) * tile
-    return Plan(tile, chunk, triton.cdiv(n, chunk), warps, stages)
+    tile = 64 if size < 4 else 16 if wide > 256 else 32
+    # One stage alone is no pipeline, and is left to float32, whose products do not run beside loads.
+    warps, stages = 4 if wide <= 128 else 8, 1 if size == 4 else 3 if wide <= 128 else 2
+    tile = min(tile, max(16, triton.next_power_of_2(n)))
+    programs, longest = 2 * sequences if backward else sequences, 4096 if backward else 1024
+    wanted = max(triton.cdiv(n, longest), triton.cdiv(PROGRAMS, programs))
+    chunk = triton.cdiv(triton.cdiv(n, min(wanted, max(1, n // SHORTEST))), tile) * tile
+    splits = triton.cdiv(n, chunk)
+    group = min(8, max(1, programs * splits // PROGRAMS)) if backward and splits == 1 else 1
+    return Plan(tile, chunk, splits, warps, stages, group)
 
 
 def forward(
@@ -253,26 +297,45 @@ def forward(
     layout: Plan | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output (b, h, n, d) and sums over real points of both squared scores, (b, h, s), or nothing of them."""
+    out, mask = empty_output(query), None if mask is None else mask.contiguous()
+    parts = [
+        _launch_forward(query, key, *some, bias, mask, out, moments, at > 0, layout)
+        for at, some in enumerate(_slices(query, left, right, join))
+    ]
+    left_sums, right_sums = (_side_by_side(side) for side in zip(*parts, strict=True))
+    return out, left_sums, right_sums
+
+
+def _launch_forward(
+    query: Tensor,
+    key: Tensor,
+    left: Tensor,
+    right: Tensor,
+    join: Tensor,
+    bias: Tensor,
+    mask: Tensor | None,
+    out: Tensor,
+    moments: bool,
+    add: bool,
+    layout: Plan | None,
+) -> tuple[Tensor, Tensor]:
     batch, heads, n, d = query.shape
     s = left.shape[-1]
-    layout = layout or plan(n, d, s, size=query.element_size(), backward=False)
-    out = empty_output(query)
+    layout = layout or plan(n, d, s, sequences=batch * heads, size=query.element_size(), backward=False)
     left, right, weight_b, weight_h = _ready_weights(left, right)
-    left_join, right_join, join_h, bias, bias_h = _ready_join(join, bias, s)
-    shape = (layout.splits, batch, heads, s) if moments else (0,)
+    join, join_h, bias, bias_h = *_ready_join(join), *_ready_join(bias)
+    shape = (layout.splits, batch, heads, s) if moments else (1, 0)
     left_sums, right_sums = (query.new_empty(shape, dtype=torch.float32) for _ in range(2))
-    mask, mask_b = _ready_mask(mask)
     _forward[(heads * layout.splits * batch,)](
-        query, key, left, right, left_join, right_join, bias, mask, out, left_sums, right_sums,
-        *query.stride()[:3], *key.stride()[:3], weight_b, weight_h, join_h, bias_h, mask_b, *out.stride()[:3],
+        query, key, left, right, join, bias, mask, out, left_sums, right_sums,
+        *query.stride()[:3], *key.stride()[:3], weight_b, weight_h, join_h, bias_h, n,
+        *out.stride()[:3],
         batch, heads, n, d, s, layout.chunk, layout.splits,
-        BLOCK_N=layout.tile, BLOCK_D=_block(d), BLOCK_S=_block(s),
-        HAS_MASK=mask is not None, MOMENTS=moments, PRECISION=_precision(query),
+        BLOCK_N=layout.tile, BLOCK_D=block_of(d), BLOCK_S=block_of(s),
+        HAS_MASK=mask is not None, MOMENTS=moments, ADD=add, PRECISION=precision_of(query.dtype),
         num_warps=layout.warps, num_stages=layout.stages,
     )  # fmt: skip
-    if not moments:
-        return out, left_sums, right_sums
-    return out, left_sums.sum(0), right_sums.sum(0)
+    return _summed(left_sums), _summed(right_sums)
 
 
 def backward(
@@ -288,40 +351,91 @@ def backward(
     right_pull: Tensor,
     layout: Plan | None = None,
     into: tuple[Tensor, Tensor] | None = None,
-) -> tuple[Tensor, ...]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key, left, right, join and bias; pulls are twice those of the sums, (b, h, s)."""
+    mask = None if mask is None else mask.contiguous()
+    grad_out = grad_out if grad_out.stride(-1) == 1 else grad_out.contiguous()
+    into = into or (empty_output(query), empty_output(key))
+    pulls = zip(*(pull.split(_most(query), dim=-1) for pull in (left_pull, right_pull)), strict=True)
+    parts = [
+        _launch_backward(query, key, *some, mask, grad_out, first, second, into, at > 0, layout)
+        for at, (some, (first, second)) in enumerate(
+            zip(_slices(query, left, right, join), pulls, strict=True)
+        )
+    ]
+    # The bias is the same for all components: its gradient comes with each part.
+    d_left, d_right, *d_join = (
+        _side_by_side(each) for each in zip(*(part[:4] for part in parts), strict=True)
+    )
+    return *into, d_left, d_right, torch.cat(d_join, dim=-1), parts[0][4].reshape(bias.shape)
+
+
+def _launch_backward(
+    query: Tensor,
+    key: Tensor,
+    left: Tensor,
+    right: Tensor,
+    join: Tensor,
+    mask: Tensor | None,
+    grad_out: Tensor,
+    left_pull: Tensor,
+    right_pull: Tensor,
+    into: tuple[Tensor, Tensor],
+    add: bool,
+    layout: Plan | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of left, right, both halves of the join, and the bias; those of the points go `into`."""
     batch, heads, n, d = query.shape
-    s = left.shape[-1]
-    layout = layout or plan(n, d, s, size=query.element_size(), backward=True)
-    if grad_out.stride(-1) != 1:
-        grad_out = grad_out.contiguous()
-    d_query, d_key = into or (empty_output(query), empty_output(key))
-    shared, shape = left.dim() == 3, left.shape
+    s, kind, shared, shape = left.shape[-1], query.dtype, left.dim() == 3, left.shape
+    layout = layout or plan(n, d, s, sequences=batch * heads, size=query.element_size(), backward=True)
+    groups = triton.cdiv(batch, layout.group)
     left, right, weight_b, weight_h = _ready_weights(left, right)
-    left_join, right_join, join_h, _, _ = _ready_join(join, bias, s)
-    # Parts of one program each: gradients of left and right; of both halves of the join and the bias.
-    d_weights = query.new_empty((2, layout.splits, batch, heads, d, s), dtype=torch.float32)
-    d_joins = query.new_empty((layout.splits, batch, heads, d, 2 * s + 1), dtype=torch.float32)
-    mask, mask_b = _ready_mask(mask)
-    _backward[(2 * heads * layout.splits * batch,)](
-        query, key, left, right, left_join, right_join, mask, grad_out, left_pull.contiguous(),
-        right_pull.contiguous(), d_query, d_key, d_weights[0], d_weights[1], d_joins,
-        *query.stride()[:3], *key.stride()[:3], weight_b, weight_h, join_h, mask_b, *grad_out.stride()[:3],
-        *d_query.stride()[:3], *d_key.stride()[:3],
-        batch, heads, n, d, s, layout.chunk, layout.splits,
-        BLOCK_N=layout.tile, BLOCK_D=_block(d), BLOCK_S=_block(s),
-        HAS_MASK=mask is not None, PRECISION=_precision(query),
+    join, join_h = _ready_join(join)
+    # One part for each program; where that is the whole gradient of a weight, in its own precision.
+    whole = not shared and layout.splits == 1
+    count = (layout.splits * groups,) if shared else (layout.splits, batch)
+    d_left, d_right = (
+        query.new_empty((*count, heads, d, s), dtype=kind if whole else torch.float32) for _ in range(2)
+    )
+    d_join = query.new_empty((layout.splits * groups, heads, d, 2 * s + 1), dtype=torch.float32)
+    _backward[(2 * heads * layout.splits * groups,)](
+        query, key, left, right, join, mask, grad_out, left_pull.contiguous(),
+        right_pull.contiguous(), *into, d_left, d_right, d_join,
+        *query.stride()[:3], *key.stride()[:3], weight_b, weight_h, join_h, n, *grad_out.stride()[:3],
+        *into[0].stride()[:3], *into[1].stride()[:3],
+        batch, heads, n, d, s, layout.chunk, layout.splits, layout.group,
+        BLOCK_N=layout.tile, BLOCK_D=block_of(d), BLOCK_S=block_of(s),
+        HAS_MASK=mask is not None, SHARED=shared, ADD=add, PRECISION=precision_of(query.dtype),
         num_warps=layout.warps, num_stages=layout.stages,
     )  # fmt: skip
-    kind = query.dtype
-    if shared:
-        d_weights = d_weights.sum((1, 2))
-    else:
-        d_weights = d_weights.sum(1) if layout.splits > 1 else d_weights[:, 0]
-    d_left, d_right = (each.to(kind, copy=True).reshape(shape) for each in d_weights)
-    total = d_joins.sum((0, 1) if join.dim() == 3 else (0, 1, 2)).to(kind)
-    d_join, d_bias = (each.contiguous() for each in total.split([2 * s, 1], dim=-1))
-    return d_query, d_key, d_left, d_right, d_join, d_bias.reshape(bias.shape)
+    total = d_join.sum(0 if join.dim() == 3 else (0, 1)).to(kind)
+    d_left, d_right = (_summed(side).to(kind).reshape(shape) for side in (d_left, d_right))
+    return d_left, d_right, *(each.contiguous() for each in total.split([s, s, 1], dim=-1))
+
+
+def _most(query: Tensor) -> int:
+    """Most components that a launch takes: their weights stay on chip."""
+    return 64 if query.dtype == torch.float32 else 128
+
+
+def _slices(
+    query: Tensor, left: Tensor, right: Tensor, join: Tensor
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Weights of both sides with their columns of the join, as many components as a launch takes."""
+    s, most = left.shape[-1], _most(query)
+    halves = (half.split(most, dim=-1) for half in join.split(s, dim=-1))
+    sides = left.split(most, dim=-1), right.split(most, dim=-1)
+    for first, second, *columns in zip(*sides, *halves, strict=True):
+        yield first, second, join if s <= most else torch.cat(columns, dim=-1)
+
+
+def _side_by_side(parts: tuple[Tensor, ...]) -> Tensor:
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+
+
+def _summed(parts: Tensor) -> Tensor:
+    """The sum of what the programs left, always in the same order."""
+    return parts[0] if parts.shape[0] == 1 else parts.sum(0)
 
 
 def empty_output(query: Tensor) -> Tensor:
@@ -338,23 +452,17 @@ def _ready_weights(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, int, in
     return left, right, (left.stride(0) if left.dim() == 4 else 0), left.stride(-3)
 
 
-def _ready_join(join: Tensor, bias: Tensor, s: int) -> tuple[Tensor, Tensor, int, Tensor, int]:
-    """Both halves of the join as (d, s) with their stride over heads, and the bias with its own."""
-    left_join, right_join = (half.contiguous() for half in join.split(s, dim=-1))
-    join_h = left_join.stride(0) if join.dim() == 3 else 0
-    return left_join, right_join, join_h, bias.contiguous(), bias.stride(0) if bias.dim() == 3 else 0
+def _ready_join(join: Tensor) -> tuple[Tensor, int]:
+    """The join, or its bias, contiguous with its stride over heads; none where all heads share it."""
+    join = join.contiguous()
+    return join, join.stride(0) if join.dim() == 3 else 0
 
 
-def _ready_mask(mask: Tensor | None) -> tuple[Tensor | None, int]:
-    if mask is None:
-        return None, 0
-    mask = mask.contiguous()
-    return mask, mask.stride(0)
-
-
-def _block(size: int) -> int:
+def block_of(size: int) -> int:
+    """The block that holds an axis: a power of two, as products need it."""
     return max(16, triton.next_power_of_2(size))
 
 
-def _precision(query: Tensor) -> str:
-    return "ieee" if query.dtype == torch.float32 else "tf32"
+def precision_of(kind: torch.dtype) -> str:
+    """How products of this precision are taken; only float32 has a choice."""
+    return "ieee" if kind == torch.float32 else "tf32"

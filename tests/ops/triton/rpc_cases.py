@@ -1,0 +1,95 @@
+"""Kernels of the pursuit's update against the float64 definition, on whatever device runs them."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernelhead.ops.eager.rpc import definition
+from kernelhead.ops.triton import rpc as kernels
+from tests.inputs import points
+from tests.ops.triton.cases import poisoned
+from tests.tolerance import assert_within
+
+
+@dataclass(frozen=True)
+class Case:
+    """A shape with its options; `tile` is what the sizes around a block are chosen from."""
+
+    batch: int = 2
+    heads: int = 2
+    n: int = 7
+    d: int = 16
+    first: bool = False
+    preprint: bool = True
+    last: bool = False
+    prefix: bool = False
+    strided: bool = False
+    tile: int | None = None
+
+    def inputs(self, dtype: torch.dtype, device: str) -> list[Tensor]:
+        """Key, then state and low-rank part unless it is the first update, and the bound."""
+        shape = (self.batch, self.heads, self.n, self.d)
+        kinds = [dtype] if self.first else [dtype, torch.float32 if self.preprint else dtype, dtype]
+        made = [points(*shape, seed=i, dtype=kind).to(device) for i, kind in enumerate(kinds)]
+        if self.strided:
+            made = [each.transpose(1, 2).contiguous().transpose(1, 2) for each in made]
+        bound = points(*shape[:2], self.n if self.prefix else 1, 1, seed=3, dtype=torch.float32).abs() + 0.3
+        return [*made, bound.to(device)]
+
+
+CASES = {
+    "one point": Case(n=1),
+    "first": Case(n=7, first=True),
+    "first, journal": Case(n=7, first=True, preprint=False),
+    "ragged": Case(n=7, d=20),
+    "journal": Case(n=33, d=5, preprint=False),
+    "last": Case(n=33, last=True),
+    "a bound for each point": Case(n=33, prefix=True),
+    "first with a bound for each point": Case(n=33, first=True, prefix=True, last=True),
+    "fused projection": Case(n=33, strided=True, prefix=True),
+    "block - 1": Case(n=31, tile=16),
+    "block": Case(n=32, tile=16, strided=True),
+    "block + 1": Case(n=33, tile=16, preprint=False),
+    "one feature": Case(n=9, d=1),
+}
+
+
+def reference(case: Case, inputs: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
+    """State and keys, then the gradients of all inputs, by the plain writing in the inputs' precision."""
+    inputs = [each.detach().clone().requires_grad_() for each in inputs]
+    key, *previous, bound = inputs
+    made = definition(key, (previous[0], previous[1]) if previous else None, bound, case.preprint)
+    wanted = [(each, grad.to(each.dtype)) for each, grad in zip(made, grads, strict=True)]
+    wanted = wanted[1:] if case.last else wanted
+    outputs, pulls = zip(*wanted, strict=True)
+    return [each.detach() for each in made] + [*torch.autograd.grad(outputs, inputs, pulls)]
+
+
+def check(case: Case, dtype: torch.dtype, device: str) -> None:
+    """Values and gradients by the house's rule, with outputs that were NaN before."""
+    inputs = case.inputs(dtype, device)
+    key, *previous, bound = inputs
+    pair = (previous[0], previous[1]) if previous else None
+    grads = [points(*key.shape, seed=i, dtype=dtype).to(device) for i in (7, 8)]
+    oracle = reference(case, [each.double() for each in inputs], [each.double() for each in grads])
+    plain = reference(case, inputs, grads)
+    with poisoned():
+        state, keys, side = kernels.forward(key, pair, bound, case.preprint, case.last, True, case.tile)
+        bare = kernels.forward(key, pair, bound, case.preprint, case.last, False, case.tile)
+        assert bare[2].numel() == 0
+        assert torch.equal(bare[1], keys)
+        # Where state and keys are one tensor, so is their gradient.
+        pulls = (grads[0].float(), grads[1]) if state is not None else (None, sum(grads))
+        pulls = (None, grads[1]) if case.last else pulls
+        kinds = dtype, previous[0].dtype if previous else None
+        runs = [
+            kernels.backward(side, *pulls, kinds, bound.shape[2], case.preprint, case.tile) for _ in range(2)
+        ]
+    flat = [[one, *(two or ()), three] for one, two, three in runs]
+    assert all(map(torch.equal, *flat))
+    assert (state is None) == (not kernels.is_apart(key, case.first, case.preprint, case.last))
+    made = [keys if state is None else state, keys, *flat[0]]
+    skip = 1 if case.last else 0
+    for actual, eagerly, exact in list(zip(made, plain, oracle, strict=True))[skip:]:
+        assert_within(actual, eager=eagerly, oracle=exact)
