@@ -1,24 +1,103 @@
-"""How to measure: medians of device events, peak memory, the copy speed, and a gate of green tests."""
+"""How to measure: a question and its cells, medians of device events, peak memory, a gate of green tests."""
 
+import gc
+import os
 import platform
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
+from benchmarks import ROOT
+from kernelhead.errors import BadInput
 
-def gate(*paths: str) -> None:
-    """Refuse to measure what is not right: run the tests of what is measured."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "gpu", "-x", *paths]
-    made = subprocess.run(command, capture_output=True, text=True, check=False)
-    if made.returncode:
-        raise SystemExit(f"no figures: the gate {' '.join(paths)} is red\n{made.stdout[-2000:]}")
+Cell = Mapping[str, Any]
+GATE_SHARES = 6
+SLOW = 20.0  # milliseconds from which a few single calls are enough
+
+_hurry = False
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One question, the tests that must be green before it is asked, and the cells of its answer.
+
+    Args:
+        question: what the figures answer.
+        gate: paths of tests; red tests, no number.
+        cells: the arguments of each row.
+        measure: from a cell to its figures, piece by piece, so that a late failure keeps early ones.
+        warm: cells to run once beforehand, side by side, for the compilers' caches.
+        device: "cuda" or "cpu".
+    """
+
+    question: str
+    gate: tuple[str, ...]
+    cells: Sequence[Cell]
+    measure: Callable[..., Iterator[dict[str, Any]]]
+    warm: Sequence[Cell] = ()
+    device: str = "cuda"
+
+
+def answer(bench: Bench, cell: Cell) -> dict[str, Any]:
+    """One row: the cell, its status and its figures; a rival that fails is a status and not a crash."""
+    row: dict[str, Any] = {**cell, "status": "ok"}
+    try:
+        for figures in bench.measure(**cell):
+            row |= figures
+    except Exception as error:
+        said = str(error).strip().splitlines() or [""]
+        row["status"] = f"{type(error).__name__}: {said[0]}"[:200]
+    if "torch._dynamo" in sys.modules:
+        torch._dynamo.reset()
+    gc.collect()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    return row
+
+
+def gate(paths: Sequence[str], *, device: str) -> Callable[[], None]:
+    """Start the tests of what is measured; the call that comes back waits and refuses if they are red."""
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=no", "-rfE", "-x", "-p", "no:cacheprovider"]
+    # Most of the time of kernels' tests is compiling: they run side by side.
+    shares = GATE_SHARES if device == "cuda" else 1
+    chosen = ["-m", "gpu"] if device == "cuda" else []
+    path = os.pathsep.join([str(ROOT / "src"), *filter(None, [os.environ.get("PYTHONPATH")])])
+    tests = [
+        subprocess.Popen(
+            [*command, *chosen, *([f"--share={place + 1}/{shares}"] if shares > 1 else []), *paths],
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": path},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for place in range(shares)
+    ]
+
+    def wait() -> None:
+        said = [line for each in tests for line in each.communicate()[0].split("\n")]
+        codes = {each.returncode for each in tests}
+        # 5 is a share without a test; that all are empty is no proof of anything.
+        if codes - {0, 5} or 0 not in codes:
+            red = [line.split(" - ")[0] for line in said if line.startswith(("FAILED ", "ERROR"))]
+            raise BadInput(f"no figures: the gate {' '.join(paths)} is red, {(red or ['no test ran'])[0]}")
+
+    return wait
+
+
+def hurry() -> None:
+    """From now on in this process run everything once and time nothing: only the caches are filled."""
+    global _hurry
+    _hurry = True
 
 
 def captured(run: Callable[[], object]) -> Callable[[], None]:
@@ -38,15 +117,27 @@ def captured(run: Callable[[], object]) -> Callable[[], None]:
 def milliseconds(run: Callable[[], object], *, rounds: int = 5, graph: bool = True) -> dict[str, float]:
     """Median over rounds of the median time of a call, captured as a graph, and the spread of the rounds.
 
-    The cache is emptied between calls.
+    The cache is emptied between calls. Of a slow call three are timed.
     """
+    if _hurry:
+        run()
+        torch.cuda.synchronize()
+        return {"ms": 1.0, "lowest": 1.0, "highest": 1.0}
+    from triton.testing import do_bench
+
     timed = captured(run) if graph else run
-    medians = [triton.testing.do_bench(timed, warmup=5, rep=25, return_mode="median") for _ in range(rounds)]
-    return {"ms": statistics.median(medians), "lowest": min(medians), "highest": max(medians)}
+    _once(timed)
+    if _once(timed) > SLOW:
+        times = [_once(timed) for _ in range(3)]
+    else:
+        times = [do_bench(timed, warmup=5, rep=25, return_mode="median") for _ in range(rounds)]
+    return {"ms": statistics.median(times), "lowest": min(times), "highest": max(times)}
 
 
 def peak_mib(run: Callable[[], object]) -> float:
     """Most device memory above what was in use before the call."""
+    if _hurry:
+        return 1.0
     run()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
@@ -58,8 +149,11 @@ def peak_mib(run: Callable[[], object]) -> float:
     return peak / 2**20
 
 
+@cache
 def copy_speed() -> float:
-    """Bytes a second of a device-to-device copy of 1 GiB, read and write counted."""
+    """Bytes a second of a device-to-device copy of 1 GiB, read and write counted; taken once a process."""
+    if _hurry:
+        return 1.0
     source = torch.empty(2**29, dtype=torch.bfloat16, device="cuda").normal_()
     target = torch.empty_like(source)
     # Not as a graph: there a copy goes through the copy engine, which is slower than a kernel.
@@ -83,12 +177,60 @@ def forward_backward(
     return both
 
 
-def machine() -> dict[str, Any]:
-    """Where and when the figures were taken."""
-    return {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "triton": triton.__version__,
-        "python": platform.python_version(),
-        "date": datetime.now(UTC).date().isoformat(),
+def core_figures(
+    run: Callable[..., Any], inputs: list[Tensor], *, moved: tuple[int, int] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Times of a core forward and with backward, and its peak memory in tensors of the first input's size.
+
+    Args:
+        run: the core.
+        inputs: what it is called with, and what gradients are taken of.
+        moved: how many such tensors it must at least read or write, forward and in all: its floors.
+    """
+    one = inputs[0].numel() * inputs[0].element_size()
+    floors = [count * one / copy_speed() * 1e3 for count in moved] if moved else [None, None]
+    with torch.no_grad():
+        forward = milliseconds(lambda: run(*inputs))
+    yield {"forward": forward, "forward_floor_ms": floors[0]}
+    both = forward_backward(lambda: run(*inputs), inputs)
+    yield {"both": milliseconds(both, rounds=3), "both_floor_ms": floors[1]}
+    peak = peak_mib(both)
+    gradients = sum(each.numel() * each.element_size() for each in inputs)
+    yield {
+        "peak_mib": peak,
+        "peak_over_q": peak * 2**20 / one,
+        "gradients_over_q": gradients / one,
     }
+
+
+def drawn(*shape: int, seed: int = 0) -> Tensor:
+    """Standard normal numbers in bf16 on the device, as a leaf that takes a gradient."""
+    source = torch.Generator("cuda").manual_seed(seed)
+    return torch.randn(shape, device="cuda", dtype=torch.bfloat16, generator=source).requires_grad_()
+
+
+def machine(device: str) -> dict[str, Any]:
+    """Where the figures were taken."""
+    if device == "cuda":
+        return {"device": torch.cuda.get_device_name()}
+    return {"device": f"{platform.system()} {platform.machine()}", "threads": torch.get_num_threads()}
+
+
+def versions() -> dict[str, str]:
+    """Of all that the figures depend on and that is installed."""
+    found = {"python": platform.python_version(), "torch": torch.__version__}
+    for name in ("triton", "fla-core"):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    if torch.version.cuda:
+        found |= {"cuda": torch.version.cuda, "cudnn": str(torch.backends.cudnn.version())}
+    return found
+
+
+def _once(run: Callable[[], object]) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    run()
+    end.record()
+    torch.cuda.synchronize()
+    return start.elapsed_time(end)

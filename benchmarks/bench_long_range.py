@@ -1,0 +1,96 @@
+"""How long does a training step of the paper's long-range models take, with which attention?"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks import rivals
+from benchmarks.harness import Bench, milliseconds, peak_mib
+from benchmarks.run import main
+from kernelhead.models import SequenceClassifier
+from kernelhead.nn import ksvd_penalty, record
+
+ATTENTIONS = ("primal", "softmax", "linear", "linear, plain bf16", "none")
+# Batch, points, vocabulary, classes, rank.
+TASKS = {"Image": (256, 1024, 256, 10, 30), "ListOps": (32, 2048, 32, 10, 20), "Text": (32, 4096, 512, 2, 20)}
+
+
+class Nothing(nn.Module):
+    """No attention at all: what the rest of the model costs."""
+
+    width = 64
+
+    def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        return x
+
+
+class PlainLinear(nn.Module):
+    """Linear attention as its rivals write it: one projection, nothing in float32."""
+
+    width, heads = 64, 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sides, self.out = nn.Linear(64, 192), nn.Linear(64, 64)
+
+    def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
+        query, key, value = self.sides(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
+        output: Tensor = self.out(rivals.linear(query, key, value).transpose(1, 2).flatten(-2))
+        return output
+
+
+REPLACED = {"none": Nothing, "linear, plain bf16": PlainLinear}
+
+
+def measure(task: str, attention: str) -> Iterator[dict[str, Any]]:
+    """A step of two layers of width 64, compiled, in bf16 by autocast, captured as a graph."""
+    batch, n, vocabulary, classes, rank = TASKS[task]
+    model = SequenceClassifier(
+        classes,
+        vocabulary=vocabulary,
+        width=64,
+        heads=2,
+        inner=128,
+        attention="linear" if attention in REPLACED else attention,
+        rank=rank,
+        landmarks=10 * rank,
+        position="learned",
+        longest=n,
+        dropout=0.1,
+        init="published",
+    )
+    if attention in REPLACED:
+        for block in model.blocks:
+            block.attention = REPLACED[attention]()
+    model.cuda()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True, capturable=True)
+    x = torch.randint(1, vocabulary, (batch, n), device="cuda")
+    target = torch.randint(classes, (batch,), device="cuda")
+    run = torch.compile(model, dynamic=False)
+
+    def step() -> None:
+        optimiser.zero_grad(set_to_none=True)
+        with torch.autocast("cuda", torch.bfloat16):
+            if attention == "primal":
+                with record(model) as tape:
+                    made = run(x)
+                loss = nn.functional.cross_entropy(made, target) + 0.1 * ksvd_penalty(tape, reduction="batch")
+            else:
+                loss = nn.functional.cross_entropy(run(x), target)
+        loss.backward()
+        optimiser.step()
+
+    for _ in range(3):
+        step()
+    yield {"n": n, "batch": batch, "rank": rank}
+    yield {"peak_gib": peak_mib(step) / 1024}
+    yield {"time": milliseconds(step, rounds=3)}
+
+
+CELLS = [{"task": task, "attention": attention} for task in TASKS for attention in ATTENTIONS]
+BENCH = Bench(question=__doc__, gate=("tests/ops/triton",), cells=CELLS, measure=measure, warm=CELLS)
+
+if __name__ == "__main__":
+    main("long_range")

@@ -1,0 +1,41 @@
+"""kernelhead bench: ask the benchmarks of a checkout one question or all."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from jsonargparse import ArgumentParser, Namespace
+
+from kernelhead.errors import BadInput
+
+HELP = "measure speed and memory in a checkout: one question or all, after its tests"
+EXAMPLE = "kernelhead bench core --out docs/performance"
+
+
+def arguments(parser: ArgumentParser) -> None:
+    """What the verb takes."""
+    parser.add_argument(
+        "name",
+        nargs="?",
+        default="all",
+        help="a question; by default all for the GPU, or for the CPU where there is none",
+    )
+    parser.add_argument("--out", type=Path, help="folder of the JSON records; docs/performance by default")
+    parser.add_argument("--list", action="store_true", help="say the questions and stop")
+    parser.add_argument("--no-gate", action="store_true", help="skip the tests; figures are marked ungated")
+
+
+def run(chosen: Namespace, given: list[str]) -> int:
+    """Find the checkout and hand over to its benchmarks, which need none of the command line's packages."""
+    root = _checkout(Path.cwd())
+    words = [chosen.name, *["--list"] * chosen.list, *["--no-gate"] * chosen.no_gate]
+    words += ["--out", str(chosen.out.resolve())] if chosen.out else []
+    return subprocess.run([sys.executable, "-m", "benchmarks.run", *words], cwd=root, check=False).returncode
+
+
+def _checkout(here: Path) -> Path:
+    """The folder, this one or one above, that holds pyproject.toml and the benchmarks."""
+    for folder in (here, *here.parents):
+        if (folder / "pyproject.toml").is_file() and (folder / "benchmarks" / "run.py").is_file():
+            return folder
+    raise BadInput(f"bench: {here} is not in a checkout of kernelhead, where the benchmarks are")
