@@ -68,18 +68,20 @@ def measure(task: str, attention: str) -> Iterator[dict[str, Any]]:
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True, capturable=True)
     x = torch.randint(1, vocabulary, (batch, n), device="cuda")
     target = torch.randint(classes, (batch,), device="cuda")
-    run = torch.compile(model, dynamic=False)
+
+    def loss() -> Tensor:
+        with torch.autocast("cuda", torch.bfloat16):
+            if attention != "primal":
+                return nn.functional.cross_entropy(model(x), target)
+            with record(model) as tape:
+                scores = model(x)
+            return nn.functional.cross_entropy(scores, target) + 0.1 * ksvd_penalty(tape, reduction="batch")
+
+    run = torch.compile(loss, dynamic=False, fullgraph=True)
 
     def step() -> None:
         optimiser.zero_grad(set_to_none=True)
-        with torch.autocast("cuda", torch.bfloat16):
-            if attention == "primal":
-                with record(model) as tape:
-                    made = run(x)
-                loss = nn.functional.cross_entropy(made, target) + 0.1 * ksvd_penalty(tape, reduction="batch")
-            else:
-                loss = nn.functional.cross_entropy(run(x), target)
-        loss.backward()
+        run().backward()
         optimiser.step()
 
     for _ in range(3):

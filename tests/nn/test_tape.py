@@ -113,6 +113,26 @@ def test_compiling_gives_the_same_gradients_in_one_graph() -> None:
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
+def test_a_loss_with_its_penalty_compiles_as_one_graph() -> None:
+    torch._dynamo.reset()
+    net, x = Net(), points(2, 5, 8)
+
+    def loss() -> Tensor:
+        with record(net) as tape:
+            return net(x).square().mean() + ksvd_penalty(tape)
+
+    compiled = torch.compile(loss, fullgraph=True, backend="aot_eager")
+    plain, made = (
+        torch.autograd.grad(each(), list(net.parameters()), allow_unused=True) for each in (loss, compiled)
+    )
+    for one, other in zip(plain, made, strict=True):
+        assert (one is None) == (other is None)
+        assert one is None or torch.allclose(one, other, atol=1e-12)
+    assert all(module.recorded is None for module in (net.first, net.second))
+    torch._dynamo.reset()
+
+
 def test_paths_do_not_show_wrappers() -> None:
     class Wrapper(nn.Module):
         def __init__(self, module: nn.Module) -> None:

@@ -66,6 +66,11 @@ class AbstractKernelAttention(nn.Module, ABC):
     width: int
     heads: int
 
+    def __init__(self) -> None:
+        super().__init__()
+        # Of the instance from the start: tracing a block of `record` then finds what it sets and resets.
+        self.recording, self.recorded = "off", None
+
     @abstractmethod
     def attend(
         self,

@@ -82,7 +82,7 @@ def record(model: nn.Module, *, patterns: bool = False) -> Iterator[Tape]:
         yield tape
     finally:
         for module in tape.modules.values():
-            del module.recording, module.recorded
+            module.recording, module.recorded = "off", None
 
 
 def _without_wrappers(path: str) -> str:

@@ -210,16 +210,19 @@ def test_a_compiled_training_step_is_captured_as_a_graph() -> None:
     model = SequenceClassifier(3, vocabulary=8, width=32, heads=2, rank=3, landmarks=5).cuda()
     x, target = torch.arange(80).reshape(2, 40).cuda() % 8, torch.tensor([0, 2]).cuda()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-2, fused=True, capturable=True)
-    run = torch.compile(model, fullgraph=False)
     losses = torch.zeros(2, device="cuda")
+
+    @torch.compile(fullgraph=True)
+    def loss() -> Tensor:
+        with torch.autocast("cuda", torch.bfloat16), record(model) as tape:
+            return nn.functional.cross_entropy(model(x), target) + 0.1 * ksvd_penalty(tape)
 
     def step() -> None:
         optimiser.zero_grad()
-        with torch.autocast("cuda", torch.bfloat16), record(model) as tape:
-            loss = nn.functional.cross_entropy(run(x), target) + 0.1 * ksvd_penalty(tape)
-        loss.backward()
+        made = loss()
+        made.backward()
         optimiser.step()
-        losses[0] = loss.detach()
+        losses[0] = made.detach()
 
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
