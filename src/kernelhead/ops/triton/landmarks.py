@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernelhead.ops.triton.parts import added_up
 from kernelhead.ops.triton.primal import block_of, precision_of
 
 TILE = 64
@@ -116,7 +117,7 @@ def _backward_weights(
         total_l = tl.dot(rows.to(kind), grad_l, acc=total_l, input_precision=PRECISION)
         total_r = tl.dot(rows.to(kind), grad_r, acc=total_r, input_precision=PRECISION)
     slots, scores = at + tl.arange(0, BLOCK_L), tl.arange(0, BLOCK_S)
-    place = (part * heads + head) * length * s + slots[:, None] * s + scores[None, :]
+    place = (2 * part * heads + head) * length * s + slots[:, None] * s + scores[None, :]
     inside = (slots < length)[:, None] & (scores < s)[None, :]
     tl.store(d_left + place, total_l, mask=inside)
     tl.store(d_right + place, total_r, mask=inside)
@@ -160,14 +161,13 @@ def backward(
     # About a thousand programs fill a large chip.
     group = max(1, triton.cdiv(batch * heads * tiles, 1024))
     parts = triton.cdiv(batch, group)
-    sums = [points.new_empty((parts, heads, length, s), dtype=torch.float32) for _ in range(2)]
+    sums = points.new_empty((parts, 2, heads, length, s), dtype=torch.float32)
     _backward_weights[(tiles * heads * parts,)](
-        points, places, *grads, *sums,
+        points, places, *grads, *sums[0],
         points.stride(0), points.stride(1), _over_rows(places), batch, heads, length, d, s, tiles, group,
         **options,
     )  # fmt: skip
-    d_left, d_right = (side.sum(0).to(left.dtype) for side in sums)
-    return d_points, d_left, d_right
+    return d_points, *added_up(sums, left.shape, right.shape, left.dtype)
 
 
 def _over_rows(places: Tensor) -> int:

@@ -13,6 +13,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernelhead.ops.triton.parts import added_up
+
 SMALLEST_NORM = tl.constexpr(1e-12)
 # Programs that keep a large chip busy, and the shortest chunk that is worth loading the weights for.
 PROGRAMS, SHORTEST = 512, 256
@@ -122,15 +124,15 @@ def _forward(
         o = tl.where(real[:, None], o, 0.0)
         tl.store(place, o.to(kind), mask=exists[:, None] & columns)
     if MOMENTS:
-        place = ((split * batch + row) * heads + head) * s + scores
+        place = ((2 * split * batch + row) * heads + head) * s + scores
         tl.store(left_sums + place, tl.sum(squares_l, axis=0), mask=scores < s)
         tl.store(right_sums + place, tl.sum(squares_r, axis=0), mask=scores < s)
 
 
 @triton.jit
 def _backward_side(
-    points, weights, join, mask, grad_out, pulls, d_points, d_weights, d_join,
-    points_b, points_h, points_n, weight_b, weight_h, join_h, mask_b, grad_b, grad_h, grad_n,
+    points, weights, join, mask, grad_out, pulls, d_points, d_weights, d_join, d_bias,
+    points_b, points_h, points_n, weight_b, weight_h, weight_part, join_h, mask_b, grad_b, grad_h, grad_n,
     out_b, out_h, out_n,
     rows, head, split, batch, heads, n, d, s, chunk, group,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr,
@@ -194,26 +196,27 @@ def _backward_side(
                 grad += tl.load(place, mask=wanted, other=0.0).to(tl.float32)
             tl.store(place, grad.to(kind), mask=exists[:, None] & columns)
         if not SHARED:
-            part = ((split * batch + row) * heads + head) * d * s
+            part = split * weight_part + (row * heads + head) * d * s
             tl.store(d_weights + part + small, grad_weight.to(d_weights.dtype.element_ty), mask=inside)
             grad_weight = tl.zeros([BLOCK_D, BLOCK_S], tl.float32)
             if EXACT:
                 lost_weight = tl.zeros_like(grad_weight)
-    part = ((split * tl.cdiv(batch, group) + rows) * heads + head) * d
+    part = split * tl.cdiv(batch, group) + rows
     if SHARED:
-        tl.store(d_weights + part * s + small, grad_weight, mask=inside)
-    # Side by side: the left half of the join's gradient, the right half, that of the bias.
-    row_of = part * (2 * s + 1) + features * (2 * s + 1)
-    tl.store(d_join + row_of[:, None] + scores[None, :], grad_join, mask=inside)
+        tl.store(d_weights + part * weight_part + head * d * s + small, grad_weight, mask=inside)
+    # Both halves of the join's gradient side by side, then that of the bias.
+    place = (part * heads + head) * d * (2 * s + 1)
+    tl.store(d_join + place + features[:, None] * (2 * s) + scores[None, :], grad_join, mask=inside)
     if BIAS:
-        tl.store(d_join + row_of + 2 * s, tl.sum(grad_bias, axis=0), mask=features < d)
+        place += d * 2 * s
+        tl.store(d_bias + place + features, tl.sum(grad_bias, axis=0), mask=features < d)
 
 
 @triton.jit
 def _backward(
     query, key, left, right, join, mask, grad_out, left_pull, right_pull,
     d_query, d_key, d_left, d_right, d_join,
-    query_b, query_h, query_n, key_b, key_h, key_n, weight_b, weight_h, join_h, mask_b,
+    query_b, query_h, query_n, key_b, key_h, key_n, weight_b, weight_h, weight_part, join_h, mask_b,
     grad_b, grad_h, grad_n, dq_b, dq_h, dq_n, dk_b, dk_h, dk_n,
     batch, heads, n, d, s, chunk, splits, group,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr,
@@ -226,16 +229,16 @@ def _backward(
     head, split, rows = program % heads, (program // heads) % splits, program // (heads * splits)
     if side == 0:
         _backward_side(
-            query, left, join, mask, grad_out, left_pull, d_query, d_left, d_join,
-            query_b, query_h, query_n, weight_b, weight_h, join_h, mask_b, grad_b, grad_h, grad_n,
-            dq_b, dq_h, dq_n, rows, head, split, batch, heads, n, d, s, chunk, group,
+            query, left, join, mask, grad_out, left_pull, d_query, d_left, d_join, d_join,
+            query_b, query_h, query_n, weight_b, weight_h, weight_part, join_h, mask_b,
+            grad_b, grad_h, grad_n, dq_b, dq_h, dq_n, rows, head, split, batch, heads, n, d, s, chunk, group,
             BLOCK_N, BLOCK_D, BLOCK_S, HAS_MASK, SHARED, True, ADD, PRECISION,
         )  # fmt: skip
     else:
         _backward_side(
-            key, right, join + s, mask, grad_out, right_pull, d_key, d_right, d_join + s,
-            key_b, key_h, key_n, weight_b, weight_h, join_h, mask_b, grad_b, grad_h, grad_n,
-            dk_b, dk_h, dk_n, rows, head, split, batch, heads, n, d, s, chunk, group,
+            key, right, join + s, mask, grad_out, right_pull, d_key, d_right, d_join + s, d_join,
+            key_b, key_h, key_n, weight_b, weight_h, weight_part, join_h, mask_b,
+            grad_b, grad_h, grad_n, dk_b, dk_h, dk_n, rows, head, split, batch, heads, n, d, s, chunk, group,
             BLOCK_N, BLOCK_D, BLOCK_S, HAS_MASK, SHARED, False, ADD, PRECISION,
         )  # fmt: skip
 
@@ -324,10 +327,13 @@ def _launch_forward(
     layout = layout or plan(n, d, s, sequences=batch * heads, size=query.element_size(), backward=False)
     left, right, weight_b, weight_h = _ready_weights(left, right)
     join, join_h, bias, bias_h = *_ready_join(join), *_ready_join(bias)
-    shape = (layout.splits, batch, heads, s) if moments else (1, 0)
-    left_sums, right_sums = (query.new_empty(shape, dtype=torch.float32) for _ in range(2))
+    sums = (batch, heads, s) if moments else (0,)
+    alone = layout.splits == 1 or not moments
+    # Both sides of a chunk stand next to each other.
+    parts = query.new_empty((0,) if alone else (layout.splits, 2, *sums), dtype=torch.float32)
+    made = [query.new_empty(sums, dtype=torch.float32) for _ in range(2)] if alone else parts[0].unbind()
     _forward[(heads * layout.splits * batch,)](
-        query, key, left, right, join, bias, mask, out, left_sums, right_sums,
+        query, key, left, right, join, bias, mask, out, *made,
         *query.stride()[:3], *key.stride()[:3], weight_b, weight_h, join_h, bias_h, n,
         *out.stride()[:3],
         batch, heads, n, d, s, layout.chunk, layout.splits,
@@ -335,7 +341,7 @@ def _launch_forward(
         HAS_MASK=mask is not None, MOMENTS=moments, ADD=add, PRECISION=precision_of(query.dtype),
         num_warps=layout.warps, num_stages=layout.stages,
     )  # fmt: skip
-    return _summed(left_sums), _summed(right_sums)
+    return (made[0], made[1]) if alone else added_up(parts, sums, sums, torch.float32)
 
 
 def backward(
@@ -363,11 +369,13 @@ def backward(
             zip(_slices(query, left, right, join), pulls, strict=True)
         )
     ]
-    # The bias is the same for all components: its gradient comes with each part.
-    d_left, d_right, *d_join = (
-        _side_by_side(each) for each in zip(*(part[:4] for part in parts), strict=True)
-    )
-    return *into, d_left, d_right, torch.cat(d_join, dim=-1), parts[0][4].reshape(bias.shape)
+    if len(parts) == 1:
+        return *into, *parts[0][:3], parts[0][3].reshape(bias.shape)
+    # The halves of the join interleave over the parts; the bias is the same for all components.
+    d_left, d_right, d_join, d_bias = zip(*parts, strict=True)
+    halves = zip(*(each.chunk(2, dim=-1) for each in d_join), strict=True)
+    joined = torch.cat([part for half in halves for part in half], dim=-1)
+    return *into, torch.cat(d_left, dim=-1), torch.cat(d_right, dim=-1), joined, d_bias[0].reshape(bias.shape)
 
 
 def _launch_backward(
@@ -383,8 +391,8 @@ def _launch_backward(
     into: tuple[Tensor, Tensor],
     add: bool,
     layout: Plan | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of left, right, both halves of the join, and the bias; those of the points go `into`."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of left, right, join and bias; those of the points go `into`."""
     batch, heads, n, d = query.shape
     s, kind, shared, shape = left.shape[-1], query.dtype, left.dim() == 3, left.shape
     layout = layout or plan(n, d, s, sequences=batch * heads, size=query.element_size(), backward=True)
@@ -393,24 +401,25 @@ def _launch_backward(
     join, join_h = _ready_join(join)
     # One part for each program; where that is the whole gradient of a weight, in its own precision.
     whole = not shared and layout.splits == 1
-    count = (layout.splits * groups,) if shared else (layout.splits, batch)
-    d_left, d_right = (
-        query.new_empty((*count, heads, d, s), dtype=kind if whole else torch.float32) for _ in range(2)
-    )
-    d_join = query.new_empty((layout.splits * groups, heads, d, 2 * s + 1), dtype=torch.float32)
+    count = layout.splits * groups if shared else layout.splits
+    parts = query.new_empty((0,) if whole else (count, 2, *shape), dtype=torch.float32)
+    made = [query.new_empty(shape) for _ in range(2)] if whole else parts[0].unbind()
+    join_parts = query.new_empty((layout.splits * groups, heads, d * (2 * s + 1)), dtype=torch.float32)
     _backward[(2 * heads * layout.splits * groups,)](
         query, key, left, right, join, mask, grad_out, left_pull.contiguous(),
-        right_pull.contiguous(), *into, d_left, d_right, d_join,
-        *query.stride()[:3], *key.stride()[:3], weight_b, weight_h, join_h, n, *grad_out.stride()[:3],
+        right_pull.contiguous(), *into, *made, join_parts,
+        *query.stride()[:3], *key.stride()[:3], weight_b, weight_h, 2 * left.numel(), join_h, n,
+        *grad_out.stride()[:3],
         *into[0].stride()[:3], *into[1].stride()[:3],
         batch, heads, n, d, s, layout.chunk, layout.splits, layout.group,
         BLOCK_N=layout.tile, BLOCK_D=block_of(d), BLOCK_S=block_of(s),
         HAS_MASK=mask is not None, SHARED=shared, ADD=add, PRECISION=precision_of(query.dtype),
         num_warps=layout.warps, num_stages=layout.stages,
     )  # fmt: skip
-    total = d_join.sum(0 if join.dim() == 3 else (0, 1)).to(kind)
-    d_left, d_right = (_summed(side).to(kind).reshape(shape) for side in (d_left, d_right))
-    return d_left, d_right, *(each.contiguous() for each in total.split([s, s, 1], dim=-1))
+    d_left, d_right = (made[0], made[1]) if whole else added_up(parts, shape, shape, kind)
+    every = (heads,) if join.dim() == 3 else ()
+    d_join, d_bias = added_up(join_parts, (*every, d, 2 * s), (*every, d), kind, heads if every else 1)
+    return d_left, d_right, d_join, d_bias
 
 
 def _most(query: Tensor) -> int:
@@ -431,11 +440,6 @@ def _slices(
 
 def _side_by_side(parts: tuple[Tensor, ...]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
-
-
-def _summed(parts: Tensor) -> Tensor:
-    """The sum of what the programs left, always in the same order."""
-    return parts[0] if parts.shape[0] == 1 else parts.sum(0)
 
 
 def empty_output(query: Tensor) -> Tensor:

@@ -1,0 +1,46 @@
+"""What the programs of a kernel left, added up in a fixed order by one launch."""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+
+@triton.jit
+def _add_up(
+    parts, first, second, rows, groups, m, k,
+    BLOCK_R: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Columns of a (rows, groups, m + k) array, summed over rows; m of a group go first, k second."""
+    column = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    width = groups * (m + k)
+    total = tl.zeros([BLOCK], tl.float32)
+    for at in range(0, rows, BLOCK_R):
+        row = at + tl.arange(0, BLOCK_R)
+        inside = (row < rows)[:, None] & (column < width)[None, :]
+        place = parts + row[:, None].to(tl.int64) * width + column[None, :]
+        total += tl.sum(tl.load(place, mask=inside, other=0.0), axis=0)
+    group, within = column // (m + k), column % (m + k)
+    exists = column < width
+    early = within < m
+    tl.store(first + group * m + within, total.to(first.dtype.element_ty), mask=exists & early)
+    tl.store(second + group * k + within - m, total.to(second.dtype.element_ty), mask=exists & ~early)
+
+
+def added_up(
+    parts: Tensor, first: tuple[int, ...], second: tuple[int, ...], kind: torch.dtype, groups: int = 1
+) -> tuple[Tensor, Tensor]:
+    """Two tensors of a kind and of the shapes `first` and `second`, from float32 parts of both.
+
+    Shapes: parts hold rows of `groups` times a group's share of the first and then of the second.
+    """
+    made = parts.new_empty(first, dtype=kind), parts.new_empty(second, dtype=kind)
+    m, k = made[0].numel() // groups, made[1].numel() // groups
+    rows = parts.numel() // (groups * (m + k))
+    # Few rows of many columns, or many rows of few: about the same number of entries at once.
+    block_rows = min(64, triton.next_power_of_2(rows))
+    block = max(64, 2048 // block_rows)
+    _add_up[(triton.cdiv(groups * (m + k), block),)](
+        parts, *made, rows, groups, m, k, BLOCK_R=block_rows, BLOCK=block
+    )
+    return made
