@@ -1,0 +1,272 @@
+"""Training with all data on the device: one graph a step, for models that are bound by their launches."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import cos, pi
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from kernelhead.errors import BadInput, unknown
+from kernelhead.nn import PrimalAttention, ksvd_penalty, record
+from kernelhead.shapes import check_size
+
+SCHEDULES = ("cosine", "constant")
+PRECISIONS = {"32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+WARM = 3
+
+Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class Course:
+    """How a model is trained: all of it in numbers, so that a run can be told and repeated.
+
+    Args:
+        steps: of the optimiser, AdamW.
+        batch: cases of a step; a part of an epoch that does not fill one is left out.
+        lr: largest learning rate.
+        schedule: "cosine" to zero, or "constant".
+        warmup: share of the steps in which the rate rises to `lr`.
+        weight_decay: on all weights of two axes or more.
+        eta: weight of the KSVD penalty of primal layers.
+        clip: largest norm of a gradient, or None.
+        precision: "32", or "bf16" by autocast.
+        seed: of the order of the cases; weights come from the caller.
+
+    Raises:
+        BadInput: a number is out of range.
+        UnknownName: no such schedule or precision.
+    """
+
+    steps: int
+    batch: int
+    lr: float = 1e-3
+    schedule: str = "cosine"
+    warmup: float = 0.05
+    weight_decay: float = 0.05
+    eta: float = 0.0
+    clip: float | None = 1.0
+    precision: str = "32"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_size("Course", "steps", self.steps)
+        check_size("Course", "batch", self.batch)
+        for name, value, known in (
+            ("schedule", self.schedule, SCHEDULES),
+            ("precision", self.precision, PRECISIONS),
+        ):
+            if value not in known:
+                raise unknown("Course", name, value, known)
+        if not self.lr > 0 or not 0 <= self.warmup < 1:
+            raise BadInput(
+                f"Course: lr is {self.lr}, warmup {self.warmup}; expected above 0, and from 0 to 1"
+            )
+
+    def rates(self) -> Tensor:
+        """The learning rate of every step, (steps,).
+
+        Example:
+            >>> [round(rate, 2) for rate in Course(4, 1, lr=1.0, warmup=0.5).rates().tolist()]
+            [0.5, 1.0, 1.0, 0.5]
+        """
+        rise = int(self.steps * self.warmup)
+        left = max(self.steps - rise, 1)
+
+        def rate(step: int) -> float:
+            if step < rise:
+                return (step + 1) / rise
+            return 1.0 if self.schedule == "constant" else (1 + cos(pi * (step - rise) / left)) / 2
+
+        return torch.tensor([self.lr * rate(step) for step in range(self.steps)])
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """What a course took.
+
+    Attributes:
+        losses: of every step, on the batch of that step.
+        seconds: of the steps that were timed, compiling and capturing left out.
+        steps_a_second: over the same.
+        peak_gib: most memory of the device in use, zero on the CPU.
+    """
+
+    losses: list[float]
+    seconds: float
+    steps_a_second: float
+    peak_gib: float
+
+
+def cross_entropy(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Mean over a batch of the negative log-probability of the right class."""
+    return F.cross_entropy(model(x), y)
+
+
+def fit_resident(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    course: Course,
+    *,
+    loss: Loss = cross_entropy,
+    compiled: bool | None = None,
+) -> Fitted:
+    """Train a model on tensors that lie on its device, and leave the last weights in it.
+
+    On a CUDA device the loss is compiled and a whole step, with its choice of cases, its rate and the
+    optimiser, is captured as one graph and replayed; elsewhere the same step runs plainly. With `eta`
+    the KSVD penalty of all primal layers is added, its mean over the batch inside the square.
+
+    Shapes: x (cases, ...) as `loss` takes it, y (cases, ...).
+
+    Args:
+        model: on the device of x and y, in training mode.
+        x: inputs of all cases.
+        y: targets of all cases.
+        course: how to train.
+        loss: from the model and a batch to a scalar; may change the inputs, at random too.
+        compiled: whether `loss` goes through torch.compile; on CUDA by default.
+
+    Raises:
+        BadInput: fewer cases than a batch, x and y of different lengths, or a loss that is not finite.
+
+    Example:
+        >>> x = torch.linspace(-1, 1, 64)[:, None]
+        >>> model = nn.Sequential(nn.Linear(1, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> fitted = fit_resident(model, x, (x[:, 0] > 0).long(), Course(100, 16, lr=0.05))
+        >>> fitted.losses[-1] < 0.5 * fitted.losses[0]
+        True
+    """
+    if len(x) != len(y) or len(x) < course.batch:
+        raise BadInput(
+            f"fit_resident: {len(x)} inputs and {len(y)} targets, expected the same number of both and at "
+            f"least a batch of {course.batch}"
+        )
+    run = _Steps(model, x, y, course, loss, x.is_cuda if compiled is None else compiled)
+    model.train()
+    warm = min(WARM, course.steps)
+    run.warm_up(warm)
+    step = run.captured() if x.is_cuda and course.steps > warm else run.step
+    started = time.perf_counter()
+    for number in range(warm, course.steps):
+        run.shuffle(number)
+        step()
+    losses = run.losses.tolist()
+    seconds = time.perf_counter() - started
+    if not torch.isfinite(run.losses[-1]):
+        raise BadInput(f"fit_resident: the loss is {losses[-1]} after {course.steps} steps; lower the lr")
+    peak = torch.cuda.max_memory_allocated(x.device) / 2**30 if x.is_cuda else 0.0
+    return Fitted(losses, seconds, (course.steps - warm) / max(seconds, 1e-9), peak)
+
+
+@torch.no_grad()
+def scores_of(model: nn.Module, x: Tensor, *, batch: int = 1024, precision: str = "32") -> Tensor:
+    """Outputs for all cases in evaluation mode, a batch at a time, float32.
+
+    Raises:
+        UnknownName: no such precision.
+    """
+    if precision not in PRECISIONS:
+        raise unknown("scores_of", "precision", precision, PRECISIONS)
+    before = model.training
+    model.eval()
+    try:
+        with _cast(x.device, precision):
+            return torch.cat([model(part).float() for part in x.split(batch)])
+    finally:
+        model.train(before)
+
+
+class _Steps:
+    """One step of a course, with all that it reads and writes in fixed places."""
+
+    def __init__(
+        self, model: nn.Module, x: Tensor, y: Tensor, course: Course, loss: Loss, compiled: bool
+    ) -> None:
+        self.model, self.x, self.y, self.course = model, x, y, course
+        device = x.device
+        self.rates, self.losses = course.rates().to(device), torch.zeros(course.steps, device=device)
+        self.number, self.spot = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
+        self.epoch = len(x) // course.batch
+        self.order = torch.zeros(self.epoch, course.batch, dtype=torch.int64, device=device)
+        self.source = torch.Generator().manual_seed(course.seed)
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        decayed = [weight for weight in weights if weight.dim() > 1]
+        others = [weight for weight in weights if weight.dim() <= 1]
+        self.lr = torch.tensor(course.lr, device=device) if x.is_cuda else course.lr
+        groups = [
+            {"params": decayed, "weight_decay": course.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ]
+        self.weights = weights
+        self.optimiser = torch.optim.AdamW(
+            [group for group in groups if group["params"]], lr=self.lr, fused=True, capturable=x.is_cuda
+        )
+        penalised = course.eta > 0 and any(isinstance(each, PrimalAttention) for each in model.modules())
+
+        def objective(inputs: Tensor, targets: Tensor) -> Tensor:
+            with _cast(device, course.precision):
+                if not penalised:
+                    return loss(model, inputs, targets)
+                with record(model) as tape:
+                    made = loss(model, inputs, targets)
+                return made + course.eta * ksvd_penalty(tape, reduction="batch")
+
+        self.objective = torch.compile(objective, dynamic=False) if compiled else objective
+
+    def shuffle(self, number: int) -> None:
+        """A new order of the cases where an epoch begins."""
+        if number % self.epoch == 0:
+            drawn = torch.randperm(len(self.x), generator=self.source)[: self.order.numel()]
+            self.order.copy_(drawn.view_as(self.order))
+            self.spot.zero_()
+
+    def step(self) -> None:
+        index = self.order.index_select(0, self.spot)[0]
+        rate = self.rates.index_select(0, self.number)[0]
+        if isinstance(self.lr, Tensor):
+            self.lr.copy_(rate)
+        else:
+            for group in self.optimiser.param_groups:
+                group["lr"] = float(rate)
+        self.optimiser.zero_grad(set_to_none=True)
+        made = self.objective(self.x.index_select(0, index), self.y.index_select(0, index))
+        made.backward()
+        if self.course.clip is not None:
+            nn.utils.clip_grad_norm_(self.weights, self.course.clip, foreach=True)
+        self.optimiser.step()
+        self.losses.index_copy_(0, self.number, made.detach().float().view(1))
+        self.number += 1
+        self.spot += 1
+
+    def warm_up(self, steps: int) -> None:
+        """The first steps, on a stream of their own where a graph will be captured after them."""
+        if not self.x.is_cuda:
+            for number in range(steps):
+                self.shuffle(number)
+                self.step()
+            return
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for number in range(steps):
+                self.shuffle(number)
+                self.step()
+        torch.cuda.current_stream().wait_stream(stream)
+        torch.cuda.synchronize()
+
+    def captured(self) -> Callable[[], None]:
+        """A step as one graph; capturing it does not run it."""
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            self.step()
+        return graph.replay
+
+
+def _cast(device: torch.device, precision: str) -> torch.autocast:
+    kind = PRECISIONS[precision]
+    return torch.autocast(device.type, kind or torch.bfloat16, enabled=kind is not None)

@@ -1,0 +1,111 @@
+"""fit_resident: it learns, repeats itself, and a captured step is the plain step."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from kernelhead.errors import BadInput, UnknownName
+from kernelhead.models import SequenceClassifier
+from kernelhead.training.resident import Course, fit_resident, scores_of
+from tests.inputs import points
+
+
+def cases(count: int = 48) -> tuple[Tensor, Tensor]:
+    """Series whose class is the sign of their mean."""
+    x = points(count, 6, 2, dtype=torch.float32)
+    return x, (x.mean((1, 2)) > 0).long()
+
+
+def model(attention: str = "primal") -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return SequenceClassifier(
+            2, channels=2, width=16, heads=2, depth=1, rank=3, landmarks=4, attention=attention
+        )
+
+
+def test_it_learns_and_repeats_itself() -> None:
+    x, y = cases()
+    course = Course(60, 16, lr=0.01, eta=0.1, seed=1)
+    made = [(each, fit_resident(each, x, y, course)) for each in (model(), model())]
+    assert made[0][1].losses == made[1][1].losses
+    assert made[0][1].losses[-1] < 0.5 * made[0][1].losses[0]
+    accuracy = (scores_of(made[0][0], x, batch=7).argmax(-1) == y).float().mean()
+    assert accuracy > 0.9
+    other = fit_resident(model(), x, y, Course(60, 16, lr=0.01, eta=0.1, seed=2))
+    assert other.losses != made[0][1].losses
+
+
+def test_the_penalty_is_part_of_the_loss() -> None:
+    x, y = cases()
+    first = [fit_resident(model(), x, y, Course(1, 16, eta=eta)).losses[0] for eta in (0.0, 1.0)]
+    assert first[1] > first[0]
+    # Without a primal layer there is nothing to penalise.
+    first = [fit_resident(model("softmax"), x, y, Course(1, 16, eta=eta)).losses[0] for eta in (0.0, 1.0)]
+    assert first[1] == first[0]
+
+
+def test_every_case_is_seen_once_an_epoch() -> None:
+    seen: list[int] = []
+
+    def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        seen.extend(y.tolist())
+        return net(x).square().mean()
+
+    x = points(20, 1, dtype=torch.float32)
+    fit_resident(nn.Linear(1, 1), x, torch.arange(20), Course(10, 4), loss=loss)
+    assert sorted(seen[:20]) == sorted(seen[20:]) == list(range(20))
+    assert seen[:20] != seen[20:]
+
+
+def test_rates() -> None:
+    assert Course(5, 1, lr=2.0, schedule="constant", warmup=0).rates().tolist() == [2.0] * 5
+    rates = Course(100, 1, lr=1.0, warmup=0.1).rates()
+    assert rates[9] == rates[10] == rates.max() == 1
+    assert rates[-1] < 0.01
+
+
+def test_evaluation_leaves_the_mode() -> None:
+    net = nn.Dropout(0.5)
+    x = torch.ones(4, 2)
+    assert torch.equal(scores_of(net, x), x)
+    assert net.training
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "sentence"),
+    [
+        ({"lr": 0.0}, BadInput, r"Course: lr is 0.0, warmup 0.05; expected above 0"),
+        ({"warmup": 1.0}, BadInput, r"warmup 1.0"),
+        ({"schedule": "step"}, UnknownName, r"unknown schedule 'step'"),
+        ({"precision": "8"}, UnknownName, r"unknown precision '8'"),
+        ({"steps": 0}, BadInput, r"steps"),
+        ({"batch": 0}, BadInput, r"batch"),
+    ],
+)
+def test_a_course_that_cannot_be(options: dict[str, object], error: type[Exception], sentence: str) -> None:
+    with pytest.raises(error, match=sentence):
+        Course(**{"steps": 1, "batch": 1, **options})  # type: ignore[arg-type]
+
+
+def test_what_is_refused() -> None:
+    x, y = cases(8)
+    with pytest.raises(BadInput, match=r"8 inputs and 7 targets"):
+        fit_resident(model(), x, y[:7], Course(1, 4))
+    with pytest.raises(BadInput, match=r"at least a batch of 16"):
+        fit_resident(model(), x, y, Course(1, 16))
+    with pytest.raises(BadInput, match=r"the loss is nan after 2 steps"):
+        fit_resident(model(), x * float("nan"), y, Course(2, 4))
+    with pytest.raises(UnknownName, match=r"unknown precision '8'"):
+        scores_of(model(), x, precision="8")
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_captured_course_is_the_plain_course(compiled: bool) -> None:
+    x, y = cases()
+    course = Course(12, 16, lr=0.01, eta=0.1)
+    expected = fit_resident(model(), x, y, course).losses
+    made = fit_resident(model().cuda(), x.cuda(), y.cuda(), course, compiled=compiled).losses
+    torch.testing.assert_close(torch.tensor(made), torch.tensor(expected), rtol=1e-3, atol=1e-4)
