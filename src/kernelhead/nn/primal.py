@@ -156,9 +156,6 @@ class PrimalAttention(AbstractKernelAttention):
             return Attended(self._attend_locally(x, mask))
         both = self._projected(x)  # (b, n, 2, h, d)
         real = None if mask is None else mask[:, None]  # (b, 1, n)
-        if self.causal and self.landmarks is None:
-            means = running_means(both.flatten(2, 3).transpose(1, 2), mask=real)
-            both = means.transpose(1, 2).unflatten(2, (2, self.heads))
         query, key = (side.transpose(1, 2) for side in both.unbind(2))  # (b, h, n, d)
         if self.causal and self.landmarks is not None:
             return self._attend_prefix(x, query, key, real, keep)
@@ -166,13 +163,15 @@ class PrimalAttention(AbstractKernelAttention):
         kernel, moments = self.kernel, None
         inputs = both, None, left, right, self.join.weight, self._bias()
         if keep == "off":
-            joined = primal_attention(*inputs, kernel=kernel, mask=real)
+            joined = primal_attention(*inputs, kernel=kernel, mask=real, causal=self.causal)
         else:
-            joined, *sides = primal_attention_moments(*inputs, kernel=kernel, mask=real)
+            joined, *sides = primal_attention_moments(*inputs, kernel=kernel, mask=real, causal=self.causal)
             moments = self._moments(sides[0], sides[1], (left * right).sum((-2, -1)))
         output = self.out(merge_heads(joined))
         if keep != "patterns":
             return Attended(output, moments)
+        if self.causal:
+            query, key = running_means(query, mask=real), running_means(key, mask=real)
         scores = primal_scores(query, key, left, right, kernel=kernel, mask=real)
         pattern = Factored(scores[0], self.root.square() / _count(x, mask), scores[1])
         return Attended(output, moments, pattern, self._implied(query, key, x, real, real, mask))

@@ -169,12 +169,17 @@ def primal_attention(
     *,
     kernel: AbstractKernel = COSINE,
     mask: Tensor | None = None,
+    causal: bool = False,
 ) -> Tensor:
     r"""Primal attention $o_i = C\,[e_i; r_i] + c$ at O(n d^2), with no n-by-n and no n-by-s matrix.
 
     Shapes: query, key (... n d), or query (b, n, 2, h, d) with both, as one projection gives them, and
     no key; left and right (... p s), join (... d 2s), bias (... d) or, per head, (... 1 d); mask (... n),
     True where real; returns (... n d), zero at padded points.
+
+    Args:
+        causal: whether queries and keys are replaced by their running means, so that a point sees
+            itself and those before it.
 
     Raises:
         ShapeError: two axes disagree.
@@ -191,7 +196,9 @@ def primal_attention(
         from kernelhead.ops.triton.library import primal_core
 
         points: tuple[Tensor, Tensor | None] = (query, key) if packed is None else (packed, None)
-        return primal_core(*points, left, right, join, bias, _flat(mask), False)[0]
+        return primal_core(*points, left, right, join, bias, _flat(mask), False, causal)[0]
+    if causal:
+        query, key = running_means(query, mask=mask), running_means(key, mask=mask)
     return eager.primal_attention(query, key, left, right, join, bias, kernel, mask)
 
 
@@ -205,6 +212,7 @@ def primal_attention_moments(
     *,
     kernel: AbstractKernel = COSINE,
     mask: Tensor | None = None,
+    causal: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`primal_attention` and the second moments of both scores, which the KSVD objective needs.
 
@@ -219,9 +227,11 @@ def primal_attention_moments(
         from kernelhead.ops.triton.library import primal_core
 
         points: tuple[Tensor, Tensor | None] = (query, key) if packed is None else (packed, None)
-        output, *sums = primal_core(*points, left, right, join, bias, _flat(mask), True)
+        output, *sums = primal_core(*points, left, right, join, bias, _flat(mask), True, causal)
         count = eager.real_points(query, mask)[..., None]
         return output, sums[0] / count, sums[1] / count
+    if causal:
+        query, key = running_means(query, mask=mask), running_means(key, mask=mask)
     output = eager.primal_attention(query, key, left, right, join, bias, kernel, mask)
     left_moments = eager.score_moments(kernel.left_features(query), left, mask)
     return output, left_moments, eager.score_moments(kernel.right_features(key), right, mask)

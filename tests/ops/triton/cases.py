@@ -29,6 +29,7 @@ class Case:
     per_head_join: bool = False
     masked: bool = False
     strided: bool = False
+    causal: bool = False
     layout: kernels.Plan | None = field(default=None)
 
     def inputs(self, dtype: torch.dtype, device: str) -> tuple[list[Tensor], Tensor | None]:
@@ -60,6 +61,14 @@ CASES = {
     "rank above one launch": Case(n=20, d=16, s=70, masked=True),
     "groups of sequences": Case(batch=5, n=20, masked=True, layout=kernels.Plan(16, 32, 1, 4, 1, 2)),
     "groups with shared weights": Case(batch=3, n=33, per_row=False, layout=kernels.Plan(16, 16, 3, 4, 1, 2)),
+    "causal": Case(n=40, d=20, s=5, causal=True),
+    "causal, masked": Case(
+        n=33, masked=True, causal=True, strided=True, layout=kernels.Plan(16, 32, 2, 4, 1)
+    ),
+    "causal, many tiles": Case(
+        batch=1, n=273, masked=True, causal=True, layout=kernels.Plan(16, 288, 1, 4, 1)
+    ),
+    "causal, rank above one launch": Case(n=20, d=16, s=70, causal=True),
     "block - 1": Case(n=31, layout=kernels.Plan(16, 32, 1, 4, 1)),
     "block": Case(n=32, layout=kernels.Plan(16, 16, 2, 4, 1)),
     "block + 1": Case(n=33, masked=True, layout=kernels.Plan(16, 32, 2, 4, 1)),
@@ -73,11 +82,15 @@ def sums(features: Tensor, weight: Tensor, mask: Tensor | None) -> Tensor:
     return kept.to(torch.promote_types(kept.dtype, torch.float32)).square().sum(-2)
 
 
-def definition(inputs: list[Tensor], mask: Tensor | None, grads: list[Tensor]) -> list[Tensor]:
+def definition(
+    inputs: list[Tensor], mask: Tensor | None, grads: list[Tensor], causal: bool = False
+) -> list[Tensor]:
     """Output, both sums and all gradients, in the precision of the inputs, by the plain writing."""
     inputs = [tensor.detach().clone().requires_grad_() for tensor in inputs]
     query, key, left, right, join, bias = inputs
     real = None if mask is None else mask[:, None]
+    if causal:
+        query, key = eager.running_means(query, real), eager.running_means(key, real)
     output = eager.primal_attention(query, key, left, right, join, bias, COSINE, real)
     made = [output, sums(COSINE.features(query), left, real), sums(COSINE.features(key), right, real)]
     wanted = [grad.to(each.dtype) for grad, each in zip(grads, made, strict=True)]
@@ -92,17 +105,22 @@ def check(case: Case, dtype: torch.dtype, device: str) -> None:
     grads += [
         points(*query.shape[:2], left.shape[-1], seed=i, dtype=torch.float32).to(device) for i in (8, 9)
     ]
-    oracle = definition([tensor.double() for tensor in inputs], mask, [grad.double() for grad in grads])
-    plain = definition(inputs, mask, grads)
+    causal, layout = case.causal, case.layout
+    oracle = definition(
+        [tensor.double() for tensor in inputs], mask, [grad.double() for grad in grads], causal
+    )
+    plain = definition(inputs, mask, grads, causal)
     if mask is not None:
         # What lies at padded points must not matter.
         for side in inputs[:2]:
             side[~mask[:, None].expand(side.shape[:-1])] = float("nan")
     with poisoned():
-        output, *both = kernels.forward(*inputs, mask, True, case.layout)
-        folded, *_ = kernels.forward(*inputs, mask, False, case.layout)
-        made = kernels.backward(*inputs, mask, grads[0], 2 * grads[1], 2 * grads[2], case.layout)
-        again = kernels.backward(*inputs, mask, grads[0], 2 * grads[1], 2 * grads[2], case.layout)
+        output, *both = kernels.forward(*inputs, mask, True, causal, layout)
+        folded, *_ = kernels.forward(*inputs, mask, False, causal, layout)
+        made, again = (
+            kernels.backward(*inputs, mask, grads[0], 2 * grads[1], 2 * grads[2], causal, layout)
+            for _ in range(2)
+        )
     assert all(map(torch.equal, made, again))
     assert_within(folded, eager=plain[0], oracle=oracle[0])
     for actual, eagerly, exact in zip([output, *both, *made], plain, oracle, strict=True):

@@ -36,23 +36,23 @@ def inputs_of(case: Case, packed: bool) -> tuple[list[Tensor | None], Tensor | N
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("moments", [False, True])
-def test_custom_op(packed: bool, moments: bool) -> None:
+@pytest.mark.parametrize(("moments", "causal"), [(False, False), (True, False), (True, True)])
+def test_custom_op(packed: bool, moments: bool, causal: bool) -> None:
     inputs, mask = inputs_of(Case(n=20, masked=True), packed)
-    torch.library.opcheck(traced_core, (*inputs, mask, moments))
+    torch.library.opcheck(traced_core, (*inputs, mask, moments, causal))
     given = [each if each is None else each.detach() for each in inputs]
     grad, pulls = torch.ones(2, 2, 20, 16), torch.ones(2, 2, 3)
-    torch.library.opcheck(traced_backward, (*given, mask, grad, pulls, pulls))
+    torch.library.opcheck(traced_backward, (*given, mask, grad, pulls, pulls, causal))
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("moments", [False, True])
-def test_tracing_gives_the_same_values_and_gradients(packed: bool, moments: bool) -> None:
+@pytest.mark.parametrize(("moments", "causal"), [(False, False), (True, False), (True, True)])
+def test_tracing_gives_the_same_values_and_gradients(packed: bool, moments: bool, causal: bool) -> None:
     inputs, mask = inputs_of(Case(n=20, masked=True), packed)
     wanted = [each for each in inputs if each is not None]
 
     def run() -> Tensor:
-        output, left, right = primal_core(*inputs, mask, moments)
+        output, left, right = primal_core(*inputs, mask, moments, causal)
         return output.square().sum() + left.sum() + 2 * right.sum()
 
     plain = [run(), *torch.autograd.grad(run(), wanted)]
@@ -64,7 +64,7 @@ def test_tracing_gives_the_same_values_and_gradients(packed: bool, moments: bool
 def test_packed_points_are_the_same_points() -> None:
     one, mask = inputs_of(Case(n=20, masked=True), True)
     other, _ = inputs_of(Case(n=20, masked=True), False)
-    made, expected = primal_core(*one, mask, True), primal_core(*other, mask, True)
+    made, expected = primal_core(*one, mask, True, False), primal_core(*other, mask, True, False)
     assert all(map(torch.equal, made, expected))
     (packed,) = torch.autograd.grad(made[0].square().sum(), one[:1])
     apart = torch.autograd.grad(expected[0].square().sum(), other[:2])

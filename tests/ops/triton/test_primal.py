@@ -40,7 +40,7 @@ def test_the_interpreter_runs_the_same_kernels() -> None:
         check=False,
     )
     assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-1000:]
-    assert f"{2 * len(CASES) + 3 * len(LANDMARKS) + 9} passed" in made.stdout
+    assert f"{2 * len(CASES) + 3 * len(LANDMARKS) + 13} passed" in made.stdout
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -103,12 +103,12 @@ def test_custom_op(n: int) -> None:
     inputs, mask = Case(n=n, masked=True).inputs(torch.float32, "cuda")
     inputs = [tensor.requires_grad_() for tensor in inputs]
     both = torch.stack([side.detach().transpose(1, 2) for side in inputs[:2]], dim=2).requires_grad_()
-    for moments in (True, False):
+    for flags in ((True, False), (False, False), (True, True)):
         for points_of in (inputs[:2], [both, None]):
-            torch.library.opcheck(traced_core, (*points_of, *inputs[2:], mask, moments))
+            torch.library.opcheck(traced_core, (*points_of, *inputs[2:], mask, *flags))
     pulls = torch.ones_like(inputs[2][..., 0, :])
     given = [tensor.detach() for tensor in inputs]
-    torch.library.opcheck(traced_backward, (*given, mask, given[0], pulls, pulls))
+    torch.library.opcheck(traced_backward, (*given, mask, given[0], pulls, pulls, False))
 
 
 @gpu
@@ -117,8 +117,8 @@ def test_packed_points_are_the_same_points() -> None:
     both = torch.stack([side.transpose(1, 2) for side in inputs[:2]], dim=2).requires_grad_()
     query, key = (side.clone().requires_grad_() for side in inputs[:2])
     one, other = (
-        primal_core(both, None, *inputs[2:], mask, True),
-        primal_core(query, key, *inputs[2:], mask, True),
+        primal_core(both, None, *inputs[2:], mask, True, False),
+        primal_core(query, key, *inputs[2:], mask, True, False),
     )
     assert all(map(torch.equal, one, other))
     grads = [torch.randn_like(each) for each in one]

@@ -17,14 +17,16 @@ def primal_core(
     bias: Tensor,
     mask: Tensor | None,
     moments: bool,
+    causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Output and, if asked for, sums over real points of both squared scores.
 
     Shapes: query, key (b, h, n, d), or query (b, n, 2, h, d) with both and no key; left and right
     (h, d, s) or (b, h, d, s); join (d, 2s) and bias (d,), or (h, d, 2s) and (h, 1, d); mask (b, n);
-    returns (b, h, n, d) and two (b, h, s), or two (0,).
+    returns (b, h, n, d) and two (b, h, s), or two (0,). If causal, queries and keys are replaced by
+    their running means.
     """
-    given = query, key, left, right, join, bias, mask, moments
+    given = query, key, left, right, join, bias, mask, moments, causal
     # The custom op costs a tenth of a millisecond a call, and is needed only for tracing.
     made: tuple[Tensor, Tensor, Tensor]
     made = traced_core(*given) if torch.compiler.is_compiling() else _Core.apply(*given)
@@ -41,9 +43,10 @@ def traced_core(
     bias: Tensor,
     mask: Tensor | None,
     moments: bool,
+    causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """`primal_core` as an op that torch.compile and torch.export keep whole."""
-    return primal.forward(*_sides(query, key), left, right, join, bias, mask, moments)
+    return primal.forward(*_sides(query, key), left, right, join, bias, mask, moments, causal)
 
 
 @traced_core.register_fake
@@ -56,6 +59,7 @@ def _(
     bias: Tensor,
     mask: Tensor | None,
     moments: bool,
+    causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     side, _ = _sides(query, key)
     shape = (*side.shape[:2], left.shape[-1]) if moments else (0,)
@@ -75,9 +79,10 @@ def traced_backward(
     grad_out: Tensor,
     left_pull: Tensor,
     right_pull: Tensor,
+    causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of the six tensors that `primal_core` takes first; none for a key that is packed."""
-    return _backward(query, key, left, right, join, bias, mask, grad_out, left_pull, right_pull)
+    return _backward(query, key, left, right, join, bias, mask, grad_out, left_pull, right_pull, causal)
 
 
 @traced_backward.register_fake
@@ -92,6 +97,7 @@ def _(
     grad_out: Tensor,
     left_pull: Tensor,
     right_pull: Tensor,
+    causal: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     both, sides = _empty_gradients(query, key)
     first, second = sides if both is None else (both, both.new_empty(0))
@@ -105,10 +111,10 @@ def _backward(
     query: Tensor, key: Tensor | None, *others: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     both, sides = _empty_gradients(query, key)
-    left, right, join, bias, mask, grad_out, left_pull, right_pull = others
+    left, right, join, bias, mask, grad_out, left_pull, right_pull, causal = others
     points = _sides(query, key)
     made = primal.backward(
-        *points, left, right, join, bias, mask, grad_out, left_pull, right_pull, into=sides
+        *points, left, right, join, bias, mask, grad_out, left_pull, right_pull, causal, into=sides
     )
     first, second = (made[0], made[1]) if both is None else (both, both.new_empty(0))
     return first, second, made[2], made[3], made[4], made[5]
@@ -130,7 +136,7 @@ def _empty_gradients(query: Tensor, key: Tensor | None) -> tuple[Tensor | None, 
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.moments = inputs
+    *tensors, ctx.moments, ctx.causal = inputs
     ctx.save_for_backward(*tensors)
 
 
@@ -146,8 +152,8 @@ def _pulls(ctx: Any, grad_left: Tensor, grad_right: Tensor) -> tuple[Tensor, Ten
 
 def _gradients(ctx: Any, run: Any, grads: tuple[Tensor, ...]) -> tuple[Tensor | None, ...]:
     query, key, *others = ctx.saved_tensors
-    made = run(query, key, *others, grads[0], *_pulls(ctx, *grads[1:]))
-    return made[0], None if key is None else made[1], *made[2:], None, None
+    made = run(query, key, *others, grads[0], *_pulls(ctx, *grads[1:]), ctx.causal)
+    return made[0], None if key is None else made[1], *made[2:], None, None, None
 
 
 # Tracing differentiates the op with fake tensors: there its backward must be an op as well.
@@ -161,9 +167,9 @@ class _Core(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor, Tensor, Tensor]:
-        query, key, left, right, join, bias, mask, moments = inputs
+        query, key, left, right, join, bias, mask, moments, causal = inputs
         _keep(ctx, inputs, ())
-        return primal.forward(*_sides(query, key), left, right, join, bias, mask, moments)
+        return primal.forward(*_sides(query, key), left, right, join, bias, mask, moments, causal)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:

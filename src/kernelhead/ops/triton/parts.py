@@ -7,6 +7,14 @@ from torch import Tensor
 
 
 @triton.jit
+def add_to(total, lost, part):
+    """A sum that carries what rounding took from it, so that many parts cost no more than one."""
+    part -= lost
+    raised = total + part
+    return raised, (raised - total) - part
+
+
+@triton.jit
 def _add_up(
     parts, first, second, rows, groups, m, k,
     BLOCK_R: tl.constexpr, BLOCK: tl.constexpr,

@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernelhead.ops.triton.primal import add_to
+from kernelhead.ops.triton.parts import add_to
 
 
 @triton.jit
@@ -279,7 +279,7 @@ def prefix_products(
         _chunk_products[(batch * heads * (chunks - 1) * blocks,)](
             rows, values, sums, *rows.stride()[:3], *values.stride()[:3], *sizes, **options
         )
-        sums = _added_up(sums)
+        sums = running_totals(sums)
     _products[(batch * heads * chunks * blocks,)](
         features, rows, values, sums, out, *features.stride()[:3], *rows.stride()[:3],
         *values.stride()[:3], *out.stride()[:3], *sizes, **options,
@@ -313,7 +313,7 @@ def running_means(
         _chunk_sums[(batch * heads * (chunks - 1) * blocks,)](
             points, mask, counts, sums, *points.stride()[:3], *sizes, **options
         )
-        sums = _added_up(sums)
+        sums = running_totals(sums)
     _means[(batch * heads * chunks * blocks,)](
         points, mask, counts, sums, out, *points.stride()[:3], *out.stride()[:3], *sizes, **options
     )
@@ -333,7 +333,7 @@ def empty_means(points: Tensor) -> Tensor:
     return empty_products(points, points)
 
 
-def _added_up(parts: Tensor) -> Tensor:
+def running_totals(parts: Tensor) -> Tensor:
     """Running sums over chunks, (b, h, g, size)."""
     batch, heads, count, size = parts.shape
     sums, block = torch.empty_like(parts), 128

@@ -7,13 +7,15 @@ order, so two runs give the same bits.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernelhead.ops.triton.parts import added_up
+from kernelhead.ops.triton.parts import add_to, added_up
+from kernelhead.ops.triton.scan import LENGTH, start_of, sum_back, tile_starts
 
 SMALLEST_NORM = tl.constexpr(1e-12)
 # Programs that keep a large chip busy, and the shortest chunk that is worth loading the weights for.
@@ -64,21 +66,42 @@ def _place(
 
 
 @triton.jit
-def add_to(total, lost, part):
-    """A sum that carries what rounding took from it, so that many parts cost no more than one."""
-    part -= lost
-    raised = total + part
-    return raised, (raised - total) - part
+def _count(counts, row, at, n, BLOCK_N: tl.constexpr, HAS_MASK: tl.constexpr):
+    """Real points up to each point of a tile, at least one."""
+    index = tl.arange(0, BLOCK_N)
+    count = at + index + 1
+    if HAS_MASK:
+        count = tl.load(counts + row * n + at + index, mask=index < n - at, other=1)
+    return count.to(tl.float32)
+
+
+@triton.jit
+def _running_mean(
+    points, real, counts, starts, totals, row, head, heads, at, n, d, tiles, chunks,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, SPAN: tl.constexpr,
+    HAS_MASK: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Means of the points up to each point of a tile; zero at padded points."""
+    index = tl.arange(0, BLOCK_N)
+    seen = (index[:, None] >= index[None, :]).to(points.dtype)
+    start = start_of(
+        starts, totals, row * heads + head, at // BLOCK_N, tiles, chunks, d, BLOCK_D, SPAN, False
+    )
+    total = tl.dot(seen, points, input_precision=PRECISION) + start[None, :]
+    mean = tl.div_rn(total, _count(counts, row, at, n, BLOCK_N, HAS_MASK)[:, None])
+    return tl.where(real[:, None], mean, 0.0).to(points.dtype)
 
 
 @triton.jit
 def _forward(
     query, key, left, right, join, bias, mask, out, left_sums, right_sums,
+    counts, starts_q, totals_q, starts_k, totals_k,
     query_b, query_h, query_n, key_b, key_h, key_n, weight_b, weight_h, join_h, bias_h, mask_b,
     out_b, out_h, out_n,
-    batch, heads, n, d, s, chunk, splits,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr,
-    HAS_MASK: tl.constexpr, MOMENTS: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
+    batch, heads, n, d, s, chunk, splits, tiles, spans,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr, SPAN: tl.constexpr,
+    CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr, MOMENTS: tl.constexpr, ADD: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
     head, split, row = program % heads, (program // heads) % splits, program // (heads * splits)
@@ -104,6 +127,15 @@ def _forward(
             _place(query, row, head, at, query_b, query_h, query_n, BLOCK_N, BLOCK_D), mask=wanted, other=0.0
         )
         k = tl.load(_place(key, row, head, at, key_b, key_h, key_n, BLOCK_N, BLOCK_D), mask=wanted, other=0.0)
+        if CAUSAL:
+            q = _running_mean(
+                q, real, counts, starts_q, totals_q, row, head, heads, at, n, d, tiles, spans,
+                BLOCK_N, BLOCK_D, SPAN, HAS_MASK, PRECISION,
+            )  # fmt: skip
+            k = _running_mean(
+                k, real, counts, starts_k, totals_k, row, head, heads, at, n, d, tiles, spans,
+                BLOCK_N, BLOCK_D, SPAN, HAS_MASK, PRECISION,
+            )  # fmt: skip
         scale_q, _ = _reciprocal_norm(q.to(tl.float32))
         scale_k, _ = _reciprocal_norm(k.to(tl.float32))
         if MOMENTS:
@@ -132,11 +164,12 @@ def _forward(
 @triton.jit
 def _backward_side(
     points, weights, join, mask, grad_out, pulls, d_points, d_weights, d_join, d_bias,
+    counts, starts, totals,
     points_b, points_h, points_n, weight_b, weight_h, weight_part, join_h, mask_b, grad_b, grad_h, grad_n,
     out_b, out_h, out_n,
-    rows, head, split, batch, heads, n, d, s, chunk, group,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr,
-    HAS_MASK: tl.constexpr, SHARED: tl.constexpr, BIAS: tl.constexpr, ADD: tl.constexpr,
+    rows, head, split, batch, heads, n, d, s, chunk, group, tiles, spans,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr, SPAN: tl.constexpr,
+    CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr, SHARED: tl.constexpr, BIAS: tl.constexpr, ADD: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One side of one head: gradients of its points tile by tile, of its weights at the end.
@@ -172,6 +205,11 @@ def _backward_side(
                 mask=wanted,
                 other=0.0,
             )
+            if CAUSAL:
+                x = _running_mean(
+                    x, real, counts, starts, totals, row, head, heads, at, n, d, tiles, spans,
+                    BLOCK_N, BLOCK_D, SPAN, HAS_MASK, PRECISION,
+                )  # fmt: skip
             wide = x.to(tl.float32)
             scale, free = _reciprocal_norm(wide)
             e = tl.dot(x, weight, input_precision=PRECISION) * scale[:, None]
@@ -191,6 +229,8 @@ def _backward_side(
             if BIAS:
                 # Rows that lie in one thread are added there; the rest waits for the end.
                 grad_bias += tl.sum(tl.reshape(g.to(tl.float32), [BLOCK_N // 16, 16, BLOCK_D]), axis=0)
+            if CAUSAL:
+                grad = tl.div_rn(grad, _count(counts, row, at, n, BLOCK_N, HAS_MASK)[:, None])
             place = _place(d_points, row, head, at, out_b, out_h, out_n, BLOCK_N, BLOCK_D)
             if ADD:
                 grad += tl.load(place, mask=wanted, other=0.0).to(tl.float32)
@@ -216,11 +256,13 @@ def _backward_side(
 def _backward(
     query, key, left, right, join, mask, grad_out, left_pull, right_pull,
     d_query, d_key, d_left, d_right, d_join,
+    counts, starts_q, totals_q, starts_k, totals_k,
     query_b, query_h, query_n, key_b, key_h, key_n, weight_b, weight_h, weight_part, join_h, mask_b,
     grad_b, grad_h, grad_n, dq_b, dq_h, dq_n, dk_b, dk_h, dk_n,
-    batch, heads, n, d, s, chunk, splits, group,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr,
-    HAS_MASK: tl.constexpr, SHARED: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
+    batch, heads, n, d, s, chunk, splits, group, tiles, spans,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr, SPAN: tl.constexpr,
+    CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr, SHARED: tl.constexpr, ADD: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     # Both sides of the same rows run next to each other, so that the second finds the output's
     # gradient in the cache.
@@ -230,16 +272,20 @@ def _backward(
     if side == 0:
         _backward_side(
             query, left, join, mask, grad_out, left_pull, d_query, d_left, d_join, d_join,
+            counts, starts_q, totals_q,
             query_b, query_h, query_n, weight_b, weight_h, weight_part, join_h, mask_b,
-            grad_b, grad_h, grad_n, dq_b, dq_h, dq_n, rows, head, split, batch, heads, n, d, s, chunk, group,
-            BLOCK_N, BLOCK_D, BLOCK_S, HAS_MASK, SHARED, True, ADD, PRECISION,
+            grad_b, grad_h, grad_n, dq_b, dq_h, dq_n,
+            rows, head, split, batch, heads, n, d, s, chunk, group, tiles, spans,
+            BLOCK_N, BLOCK_D, BLOCK_S, SPAN, CAUSAL, HAS_MASK, SHARED, True, ADD, PRECISION,
         )  # fmt: skip
     else:
         _backward_side(
             key, right, join + s, mask, grad_out, right_pull, d_key, d_right, d_join + s, d_join,
+            counts, starts_k, totals_k,
             key_b, key_h, key_n, weight_b, weight_h, weight_part, join_h, mask_b,
-            grad_b, grad_h, grad_n, dk_b, dk_h, dk_n, rows, head, split, batch, heads, n, d, s, chunk, group,
-            BLOCK_N, BLOCK_D, BLOCK_S, HAS_MASK, SHARED, False, ADD, PRECISION,
+            grad_b, grad_h, grad_n, dk_b, dk_h, dk_n,
+            rows, head, split, batch, heads, n, d, s, chunk, group, tiles, spans,
+            BLOCK_N, BLOCK_D, BLOCK_S, SPAN, CAUSAL, HAS_MASK, SHARED, False, ADD, PRECISION,
         )  # fmt: skip
 
 
@@ -297,12 +343,16 @@ def forward(
     bias: Tensor,
     mask: Tensor | None,
     moments: bool,
+    causal: bool = False,
     layout: Plan | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Output (b, h, n, d) and sums over real points of both squared scores, (b, h, s), or nothing of them."""
+    """Output (b, h, n, d) and sums over real points of both squared scores, (b, h, s), or nothing of them.
+
+    If causal, queries and keys are replaced by their running means over real points.
+    """
     out, mask = empty_output(query), None if mask is None else mask.contiguous()
     parts = [
-        _launch_forward(query, key, *some, bias, mask, out, moments, at > 0, layout)
+        _launch_forward(query, key, *some, bias, mask, out, moments, causal, at > 0, layout)
         for at, some in enumerate(_slices(query, left, right, join))
     ]
     left_sums, right_sums = (_side_by_side(side) for side in zip(*parts, strict=True))
@@ -319,6 +369,7 @@ def _launch_forward(
     mask: Tensor | None,
     out: Tensor,
     moments: bool,
+    causal: bool,
     add: bool,
     layout: Plan | None,
 ) -> tuple[Tensor, Tensor]:
@@ -332,12 +383,13 @@ def _launch_forward(
     # Both sides of a chunk stand next to each other.
     parts = query.new_empty((0,) if alone else (layout.splits, 2, *sums), dtype=torch.float32)
     made = [query.new_empty(sums, dtype=torch.float32) for _ in range(2)] if alone else parts[0].unbind()
+    *scans, tiles, spans = _scans(query, key, mask, causal, layout.tile)
     _forward[(heads * layout.splits * batch,)](
-        query, key, left, right, join, bias, mask, out, *made,
+        query, key, left, right, join, bias, mask, out, *made, *scans,
         *query.stride()[:3], *key.stride()[:3], weight_b, weight_h, join_h, bias_h, n,
         *out.stride()[:3],
-        batch, heads, n, d, s, layout.chunk, layout.splits,
-        BLOCK_N=layout.tile, BLOCK_D=block_of(d), BLOCK_S=block_of(s),
+        batch, heads, n, d, s, layout.chunk, layout.splits, tiles, spans,
+        BLOCK_N=layout.tile, BLOCK_D=block_of(d), BLOCK_S=block_of(s), SPAN=LENGTH, CAUSAL=causal,
         HAS_MASK=mask is not None, MOMENTS=moments, ADD=add, PRECISION=precision_of(query.dtype),
         num_warps=layout.warps, num_stages=layout.stages,
     )  # fmt: skip
@@ -355,6 +407,7 @@ def backward(
     grad_out: Tensor,
     left_pull: Tensor,
     right_pull: Tensor,
+    causal: bool = False,
     layout: Plan | None = None,
     into: tuple[Tensor, Tensor] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
@@ -364,11 +417,16 @@ def backward(
     into = into or (empty_output(query), empty_output(key))
     pulls = zip(*(pull.split(_most(query), dim=-1) for pull in (left_pull, right_pull)), strict=True)
     parts = [
-        _launch_backward(query, key, *some, mask, grad_out, first, second, into, at > 0, layout)
+        _launch_backward(query, key, *some, mask, grad_out, first, second, into, causal, at > 0, layout)
         for at, (some, (first, second)) in enumerate(
             zip(_slices(query, left, right, join), pulls, strict=True)
         )
     ]
+    if causal:
+        # The kernel left gradients of sums up to each point: a point is in all sums from it on.
+        tile = layout.tile if layout else min(64, max(16, triton.next_power_of_2(query.shape[2])))
+        for side in into:
+            sum_back(side, mask, tile)
     if len(parts) == 1:
         return *into, *parts[0][:3], parts[0][3].reshape(bias.shape)
     # The halves of the join interleave over the parts; the bias is the same for all components.
@@ -389,6 +447,7 @@ def _launch_backward(
     left_pull: Tensor,
     right_pull: Tensor,
     into: tuple[Tensor, Tensor],
+    causal: bool,
     add: bool,
     layout: Plan | None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -405,14 +464,15 @@ def _launch_backward(
     parts = query.new_empty((0,) if whole else (count, 2, *shape), dtype=torch.float32)
     made = [query.new_empty(shape) for _ in range(2)] if whole else parts[0].unbind()
     join_parts = query.new_empty((layout.splits * groups, heads, d * (2 * s + 1)), dtype=torch.float32)
+    *scans, tiles, spans = _scans(query, key, mask, causal, layout.tile)
     _backward[(2 * heads * layout.splits * groups,)](
         query, key, left, right, join, mask, grad_out, left_pull.contiguous(),
-        right_pull.contiguous(), *into, *made, join_parts,
+        right_pull.contiguous(), *into, *made, join_parts, *scans,
         *query.stride()[:3], *key.stride()[:3], weight_b, weight_h, 2 * left.numel(), join_h, n,
         *grad_out.stride()[:3],
         *into[0].stride()[:3], *into[1].stride()[:3],
-        batch, heads, n, d, s, layout.chunk, layout.splits, layout.group,
-        BLOCK_N=layout.tile, BLOCK_D=block_of(d), BLOCK_S=block_of(s),
+        batch, heads, n, d, s, layout.chunk, layout.splits, layout.group, tiles, spans,
+        BLOCK_N=layout.tile, BLOCK_D=block_of(d), BLOCK_S=block_of(s), SPAN=LENGTH, CAUSAL=causal,
         HAS_MASK=mask is not None, SHARED=shared, ADD=add, PRECISION=precision_of(query.dtype),
         num_warps=layout.warps, num_stages=layout.stages,
     )  # fmt: skip
@@ -420,6 +480,15 @@ def _launch_backward(
     every = (heads,) if join.dim() == 3 else ()
     d_join, d_bias = added_up(join_parts, (*every, d, 2 * s), (*every, d), kind, heads if every else 1)
     return d_left, d_right, d_join, d_bias
+
+
+def _scans(query: Tensor, key: Tensor, mask: Tensor | None, causal: bool, tile: int) -> tuple[Any, ...]:
+    """Real points up to each point, and the sums before each tile of queries and keys, with their numbers."""
+    if not causal:
+        return None, None, None, None, None, 0, 0
+    counts = None if mask is None else mask.cumsum(-1, dtype=torch.int32).clamp_min(1)
+    sides = *tile_starts(query, mask, tile), *tile_starts(key, mask, tile)
+    return counts, *sides, sides[0].shape[2], sides[1].shape[2]
 
 
 def _most(query: Tensor) -> int:
