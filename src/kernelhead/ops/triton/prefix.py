@@ -1,9 +1,10 @@
 """Sums over the points before each point, as scans over chunks: products with a state, and means.
 
-Points are cut into tiles and runs of tiles into chunks. One kernel sums each chunk, one adds up the
-sums of chunks, and one walks over the tiles of a chunk with the sum of all before it on chip. A scan
-in reverse walks the same tiles from the last to the first. All orders are fixed, so two runs give the
-same bits, and nothing that comes later in a walk reaches what came before.
+Points are cut into tiles and runs of tiles into chunks. One kernel leaves for each tile what its chunk
+has walked over before it and for each chunk its sum, one adds up the sums of chunks, and one makes the
+tiles' results, each from its own points and what was left for it. A scan in reverse walks the same tiles
+from the last to the first. All orders are fixed, so two runs give the same bits, and nothing that comes
+later in a walk reaches what came before.
 """
 
 from dataclasses import dataclass
@@ -53,39 +54,42 @@ def _grown(state, lost, rows, values, PRECISION: tl.constexpr):
 
 
 @triton.jit
-def _chunk_products(
-    rows, values, parts,
+def _states(
+    rows, values, states, totals,
     rows_b, rows_h, rows_n, values_b, values_h, values_n,
     heads, n, p, e, tiles, length, chunks, blocks,
     BLOCK_N: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_E: tl.constexpr,
     REVERSE: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """The sum of rows' values of each chunk but the last."""
+    """For each tile the sum of rows' values that its chunk has walked over; for each chunk the whole."""
     program = tl.program_id(0).to(tl.int64)
     first, program = program % blocks * BLOCK_E, program // blocks
-    head, chunk, row = program % heads, program // heads % (chunks - 1), program // (heads * (chunks - 1))
+    head, chunk, row = program % heads, program // heads % chunks, program // (heads * chunks)
     rows += row * rows_b + head * rows_h
     values += row * values_b + head * values_h
+    states += (row * heads + head) * tiles * p * e
+    totals += ((row * heads + head) * chunks + chunk) * p * e
+    inside = _inside(0, first, p, e, BLOCK_P, BLOCK_E)
     state = tl.zeros([BLOCK_P, BLOCK_E], tl.float32)
     lost = tl.zeros([BLOCK_P, BLOCK_E], tl.float32)
-    for step in range(chunk * length, chunk * length + length):
+    for step in range(chunk * length, tl.minimum(chunk * length + length, tiles)):
         at = _start(step, tiles, BLOCK_N, REVERSE)
         r = _tile(rows, at, 0, rows_n, n, p, BLOCK_N, BLOCK_P)
         v = _tile(values, at, first, values_n, n, e, BLOCK_N, BLOCK_E)
+        place = _place(states + at // BLOCK_N * p * e, 0, first, e, BLOCK_P, BLOCK_E)
+        tl.store(place, state.to(states.dtype.element_ty), mask=inside)
         state, lost = _grown(state, lost, r, v, PRECISION)
-    parts += ((row * heads + head) * (chunks - 1) + chunk) * p * e
-    inside = _inside(0, first, p, e, BLOCK_P, BLOCK_E)
-    tl.store(_place(parts, 0, first, e, BLOCK_P, BLOCK_E), state, mask=inside)
+    tl.store(_place(totals, 0, first, e, BLOCK_P, BLOCK_E), state, mask=inside)
 
 
 @triton.jit
 def _products(
-    features, rows, values, sums, out,
+    features, rows, values, states, totals, out,
     features_b, features_h, features_n, rows_b, rows_h, rows_n, values_b, values_h, values_n,
     out_b, out_h, out_n,
     heads, n, p, e, tiles, length, chunks, blocks,
     BLOCK_N: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_E: tl.constexpr,
-    REVERSE: tl.constexpr, PRECISION: tl.constexpr,
+    REVERSE: tl.constexpr, PRECISION: tl.constexpr, ALONE: tl.constexpr,
 ):  # fmt: skip
     """Features times the state before a tile, and times the rows of the tile that they see."""
     program = tl.program_id(0).to(tl.int64)
@@ -95,23 +99,29 @@ def _products(
     rows += row * rows_b + head * rows_h
     values += row * values_b + head * values_h
     out += row * out_b + head * out_h
-    sums += ((row * heads + head) * (chunks - 1) + chunk - 1) * p * e
-    kind = features.dtype.element_ty
+    kind: tl.constexpr = features.dtype.element_ty
     point = tl.arange(0, BLOCK_N)
     seen = point[:, None] <= point[None, :] if REVERSE else point[:, None] >= point[None, :]
-    before = _inside(0, first, p, e, BLOCK_P, BLOCK_E) & (chunk > 0)
-    state = tl.load(_place(sums, 0, first, e, BLOCK_P, BLOCK_E), mask=before, other=0.0)
-    lost = tl.zeros([BLOCK_P, BLOCK_E], tl.float32)
+    exists = _inside(0, first, p, e, BLOCK_P, BLOCK_E)
+    if not ALONE:
+        states += (row * heads + head) * tiles * p * e
+        totals += ((row * heads + head) * chunks + chunk - 1) * p * e
+        before = tl.load(_place(totals, 0, first, e, BLOCK_P, BLOCK_E), mask=exists & (chunk > 0), other=0.0)
     for step in range(chunk * length, tl.minimum(chunk * length + length, tiles)):
         at = _start(step, tiles, BLOCK_N, REVERSE)
         f = _tile(features, at, 0, features_n, n, p, BLOCK_N, BLOCK_P)
         r = _tile(rows, at, 0, rows_n, n, p, BLOCK_N, BLOCK_P)
         v = _tile(values, at, first, values_n, n, e, BLOCK_N, BLOCK_E)
         scores = tl.where(seen, tl.dot(f, tl.trans(r), input_precision=PRECISION), 0.0)
-        # A sum over many points may leave the range of half precision: this product is wide.
-        o = tl.dot(f.to(tl.float32), state, input_precision=PRECISION)
-        o = tl.dot(scores.to(kind), v, acc=o, input_precision=PRECISION)
-        state, lost = _grown(state, lost, r, v, PRECISION)
+        o = tl.dot(scores.to(kind), v, input_precision=PRECISION)
+        if not ALONE:
+            place = _place(states + at // BLOCK_N * p * e, 0, first, e, BLOCK_P, BLOCK_E)
+            state = tl.load(place, mask=exists, other=0.0).to(tl.float32) + before
+            if kind == tl.float16:
+                # A sum over many points may leave the range of float16: this product is wide.
+                o = tl.dot(f.to(tl.float32), state, acc=o, input_precision=PRECISION)
+            else:
+                o = tl.dot(f, state.to(kind), acc=o, input_precision=PRECISION)
         inside = _inside(at, first, n, e, BLOCK_N, BLOCK_E)
         tl.store(_place(out, at, first, out_n, BLOCK_N, BLOCK_E), o.to(kind), mask=inside)
 
@@ -242,7 +252,7 @@ class Plan:
 
 
 def plan(n: int, width: int, *, size: int) -> Plan:
-    """A plan for a shape: chunks of 256 points or more, and at most 128 of them.
+    """A plan for a shape: chunks of 512 points or more, and at most 128 of them.
 
     Args:
         n: points of a sequence.
@@ -250,8 +260,10 @@ def plan(n: int, width: int, *, size: int) -> Plan:
         size: bytes of a number.
     """
     tile = min(64 if size < 4 else 32, max(16, triton.next_power_of_2(n)))
-    length = max(256 // tile, triton.cdiv(n, 128 * tile))
-    return Plan(tile, length, warps=4, stages=2) if width <= 64 else Plan(tile, length, warps=8, stages=1)
+    length = max(512 // tile, triton.cdiv(n, 128 * tile))
+    # One stage alone is no pipeline, and is left to float32, whose products do not run beside loads.
+    warps, stages = 4 if width <= 64 else 8, 1 if size == 4 else 2
+    return Plan(tile, length, warps, stages)
 
 
 def prefix_products(
@@ -274,15 +286,19 @@ def prefix_products(
         "BLOCK_N": layout.tile, "BLOCK_P": _block(p), "BLOCK_E": block, "REVERSE": reverse,
         "PRECISION": precision, "num_warps": layout.warps, "num_stages": layout.stages,
     }  # fmt: skip
-    sums = features.new_empty((batch, heads, chunks - 1, p * e), dtype=torch.float32)
-    if chunks > 1:
-        _chunk_products[(batch * heads * (chunks - 1) * blocks,)](
-            rows, values, sums, *rows.stride()[:3], *values.stride()[:3], *sizes, **options
+    alone = tiles == 1
+    # bfloat16 has the range of float32, and the state is rounded to it for its product anyway.
+    kept = torch.bfloat16 if features.dtype == torch.bfloat16 else torch.float32
+    states = features.new_empty((0,) if alone else (batch, heads, tiles, p * e), dtype=kept)
+    totals = features.new_empty((0,) if alone else (batch, heads, chunks, p * e), dtype=torch.float32)
+    if not alone:
+        _states[(batch * heads * chunks * blocks,)](
+            rows, values, states, totals, *rows.stride()[:3], *values.stride()[:3], *sizes, **options
         )
-        sums = running_totals(sums)
+        totals = running_totals(totals) if chunks > 1 else totals
     _products[(batch * heads * chunks * blocks,)](
-        features, rows, values, sums, out, *features.stride()[:3], *rows.stride()[:3],
-        *values.stride()[:3], *out.stride()[:3], *sizes, **options,
+        features, rows, values, states, totals, out, *features.stride()[:3], *rows.stride()[:3],
+        *values.stride()[:3], *out.stride()[:3], *sizes, **options, ALONE=alone,
     )  # fmt: skip
     return out
 
