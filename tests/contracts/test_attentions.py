@@ -14,7 +14,10 @@ from kernelhead.nn import (
     NystromAttention,
     PerformerAttention,
     PrimalAttention,
+    RPCAttention,
+    ScaledAttention,
     SoftmaxAttention,
+    SymmetricAttention,
     record,
 )
 from kernelhead.rng import seeded
@@ -36,6 +39,15 @@ MEMBERS: dict[str, Build] = {
     "performer": lambda: PerformerAttention(8, heads=2),
     "performer_causal": lambda: PerformerAttention(8, heads=2, causal=True),
     "nystrom": lambda: NystromAttention(8, heads=2, landmarks=3),
+    "symmetric": lambda: SymmetricAttention(8, heads=2),
+    "symmetric_causal": lambda: SymmetricAttention(8, heads=2, causal=True),
+    "rpc": lambda: RPCAttention(8, heads=2, strength=0.5),
+    "rpc_corrected": lambda: RPCAttention(8, heads=2, preset="corrected"),
+    "rpc_asymmetric": lambda: RPCAttention(8, heads=2, symmetric=False, strength=0.5),
+    "rpc_causal": lambda: RPCAttention(8, heads=2, causal=True, preset="corrected"),
+    "scaled_exact": lambda: ScaledAttention(8, heads=2),
+    "scaled_scalar": lambda: ScaledAttention(8, heads=2, mode="scalar"),
+    "scaled_matrix": lambda: ScaledAttention(8, heads=2, mode="matrix", longest=7),
 }
 members = pytest.mark.parametrize("member", MEMBERS)
 

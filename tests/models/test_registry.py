@@ -1,5 +1,7 @@
 """layer_names and build_attention: plans for every layer, members by name, and their words."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 
 from kernelhead.errors import BadInput, UnknownName
 from kernelhead.models import ATTENTIONS, Sizes, build_attention, layer_names
+from kernelhead.ops import Pursuit
 
 names = st.sampled_from(sorted(ATTENTIONS))
 
@@ -27,6 +30,27 @@ def test_a_list_is_one_a_layer(plan: list[str]) -> None:
     assert layer_names(plan, len(plan)) == plan
     assert layer_names(tuple(plan), len(plan)) == plan
     assert layer_names(" , ".join(plan), len(plan)) == plan
+
+
+@given(first=names, second=names, third=names, depth=st.integers(1, 6))
+def test_dots_repeat_the_name_before_them(first: str, second: str, third: str, depth: int) -> None:
+    assert layer_names(f"{first}, ...", depth) == layer_names(first, depth)
+    assert layer_names(f"{first},{second},...", depth) == [first] + [second] * (depth - 1)
+    assert layer_names([first, "...", second], depth) == [first] * (depth - 1) + [second]
+    assert layer_names(f"softmax,...,{first}", depth) == layer_names(f"{first}+", depth)
+    if depth >= 2:
+        made = [first, *[second] * (depth - 2), third]
+        assert layer_names(f"{first},{second},...,{third}", depth) == made
+
+
+def test_misplaced_dots_are_refused() -> None:
+    for names in ("...", "...,rpc", "rpc,...,softmax,..."):
+        with pytest.raises(BadInput, match=r'"\.\.\." stands once and after the name to repeat, got'):
+            layer_names(names, 4)
+    with pytest.raises(UnknownName, match="unknown attention 'rcp', did you mean 'rpc'"):
+        layer_names("rcp,symmetric,...", 3)
+    with pytest.raises(BadInput, match=r"names 2 layers, but the depth is 1"):
+        layer_names("rpc,softmax,...,primal", 1)
 
 
 def test_an_unknown_name_suggests_the_nearest() -> None:
@@ -57,7 +81,7 @@ def test_a_wrong_number_of_names_has_both_numbers() -> None:
 def test_every_name_builds_an_attention_of_its_sizes(name: str) -> None:
     made = build_attention(name, Sizes(width=8, heads=2, rank=3, landmarks=4))
     assert (made.width, made.heads) == (8, 2)
-    assert type(made).__name__.lower() == f"{name}attention"
+    assert type(made).__name__.lower() == f"{name.removesuffix('_corrected')}attention"
     assert made(torch.zeros(2, 5, 8)).shape == (2, 5, 8)
 
 
@@ -68,7 +92,21 @@ def test_the_primal_builder_uses_all_its_sizes() -> None:
     assert torch.linalg.matrix_norm(made.left).allclose(torch.ones(2))
 
 
-@pytest.mark.parametrize("name", ["primal", "softmax", "linear", "performer"])
+def test_the_pursuit_builders_use_all_their_sizes() -> None:
+    sizes = Sizes(8, 2, rank=3, landmarks=4, causal=True, iterations=2, strength=1.5)
+    made = build_attention("rpc", sizes)
+    assert made.pursuit == Pursuit.published(2, 1.5, scope="prefix")
+    assert build_attention("rpc_corrected", replace(sizes, strength=None)).pursuit == Pursuit.corrected(
+        2, scope="prefix"
+    )
+
+
+def test_what_cannot_be_causal_says_so() -> None:
+    with pytest.raises(BadInput, match="ScaledAttention: cannot be causal"):
+        build_attention("scaled", Sizes(8, 2, rank=3, landmarks=4, causal=True))
+
+
+@pytest.mark.parametrize("name", ["primal", "softmax", "linear", "performer", "symmetric", "rpc"])
 def test_causal_reaches_the_layer(name: str) -> None:
     assert build_attention(name, Sizes(8, 2, rank=3, landmarks=4, causal=True)).causal
 

@@ -175,3 +175,20 @@ def test_words() -> None:
         BadInput, match=r"NystromAttention: pairs the landmarks of one sequence, and so takes no"
     ):
         layer("nystrom")(points(2, 7, 12), context=points(2, 5, 12))
+
+
+def test_steps_of_linear_attention_are_its_rows() -> None:
+    layer, x = LinearAttention(8, heads=2, causal=True).double(), points(3, 6, 8)
+    state, rows = layer.start(3), []
+    for point in x.unbind(1):
+        row, state = layer.step(point, state)
+        rows.append(row)
+    assert_exact(torch.stack(rows, 1), layer(x))
+
+
+def test_steps_that_cannot_be() -> None:
+    with pytest.raises(BadInput, match=r"LinearAttention: start and step need causal=True"):
+        LinearAttention(8, heads=2).start(1)
+    layer = LinearAttention(8, heads=2, causal=True)
+    with pytest.raises(BadInput, match=r"LinearAttention.step: `x` has shape \(2, 8\), expected \(3, 8\)"):
+        layer.step(points(2, 8), layer.start(3))

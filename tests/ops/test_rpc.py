@@ -13,6 +13,7 @@ from kernelhead.ops import (
     Pursuit,
     rpc_attention,
     rpc_bounds,
+    rpc_pattern,
     rpc_start,
     rpc_step,
     rpc_trace,
@@ -290,6 +291,15 @@ def test_only_the_last_pattern_is_dropped() -> None:
     assert torch.equal(before, torch.random.get_rng_state())
 
 
+@forms
+def test_the_pattern_is_what_the_last_iteration_applies(pursuit: Pursuit, how: How) -> None:
+    key, value = sides()
+    pattern = rpc_pattern(key, value, pursuit=pursuit, **how)
+    real = how.get("mask", keep([6, 6], 6))[:, None, :, None]
+    assert_exact(pattern @ value * real, rpc_attention(key, value, pursuit=pursuit, **how))
+    assert_exact(pattern.sum(-1), torch.ones_like(pattern[..., 0]))
+
+
 @pytest.mark.parametrize("make", [Pursuit.published, Pursuit.corrected])
 @pytest.mark.parametrize("causal", [False, True])
 def test_a_trace_is_the_listing(causal: bool, make: object) -> None:
@@ -373,6 +383,8 @@ def test_words() -> None:
         rpc_attention(key, value, pursuit=pursuit, query=key[:, :, :5])
     with pytest.raises(BadInput, match=r'rpc_attention: the scope "prefix" needs causal=True'):
         rpc_attention(key, value, pursuit=pursuit)
+    with pytest.raises(BadInput, match=r'rpc_pattern: the scope "prefix" needs causal=True'):
+        rpc_pattern(key, value, pursuit=pursuit)
     with pytest.raises(BadInput, match=r"rpc_bounds: `key` \(2, 2, 0, 3\) has no points"):
         rpc_bounds(key[:, :, :0], pursuit=pursuit)
     with pytest.raises(ShapeError, match=r"rpc_attention: `mask` has shape \(6,\), expected \(2, 6\)"):

@@ -10,8 +10,13 @@ from kernelhead.nn import (
     NystromAttention,
     PerformerAttention,
     PrimalAttention,
+    RPCAttention,
+    ScaledAttention,
     SoftmaxAttention,
+    SymmetricAttention,
 )
+
+REST = "..."
 
 
 @dataclass(frozen=True)
@@ -24,6 +29,19 @@ class Sizes:
     landmarks: int
     causal: bool = False
     init: str = "orthonormal"
+    iterations: int = 4
+    strength: float | None = None
+
+
+def _rpc(sizes: Sizes, preset: str) -> RPCAttention:
+    return RPCAttention(
+        sizes.width,
+        heads=sizes.heads,
+        iterations=sizes.iterations,
+        strength=sizes.strength,
+        preset=preset,
+        causal=sizes.causal,
+    )
 
 
 ATTENTIONS: dict[str, Callable[[Sizes], AbstractKernelAttention]] = {
@@ -34,6 +52,10 @@ ATTENTIONS: dict[str, Callable[[Sizes], AbstractKernelAttention]] = {
     "linear": lambda s: LinearAttention(s.width, heads=s.heads, causal=s.causal),
     "performer": lambda s: PerformerAttention(s.width, heads=s.heads, causal=s.causal),
     "nystrom": lambda s: NystromAttention(s.width, heads=s.heads, landmarks=s.landmarks),
+    "symmetric": lambda s: SymmetricAttention(s.width, heads=s.heads, causal=s.causal),
+    "rpc": lambda s: _rpc(s, "published"),
+    "rpc_corrected": lambda s: _rpc(s, "corrected"),
+    "scaled": lambda s: ScaledAttention(s.width, heads=s.heads, causal=s.causal),
 }
 
 
@@ -42,11 +64,12 @@ def layer_names(attention: str | Sequence[str], depth: int) -> list[str]:
 
     Args:
         attention: one name for all layers; a name with "+" for the last layer and softmax before
-            it; or one name a layer, as a sequence or joined by commas.
+            it; or one name a layer, as a sequence or joined by commas, where "..." repeats the name
+            before it until the depth is reached.
         depth: how many layers.
 
     Raises:
-        BadInput: the number of names is not the depth.
+        BadInput: the number of names is not the depth, or "..." is first or not alone.
         UnknownName: no attention has that name.
 
     Example:
@@ -54,12 +77,16 @@ def layer_names(attention: str | Sequence[str], depth: int) -> list[str]:
         ['softmax', 'softmax', 'primal']
         >>> layer_names("softmax,primal", 2)
         ['softmax', 'primal']
+        >>> layer_names("rpc,symmetric,...", 4)
+        ['rpc', 'symmetric', 'symmetric', 'symmetric']
     """
     names = attention.split(",") if isinstance(attention, str) else list(attention)
-    if len(names) == 1:
-        name = names[0].strip()
-        names = ["softmax"] * (depth - 1) + [name[:-1]] if name.endswith("+") else [name] * depth
     names = [name.strip() for name in names]
+    if REST in names:
+        names = _filled(names, depth)
+    elif len(names) == 1:
+        name = names[0]
+        names = ["softmax"] * (depth - 1) + [name[:-1]] if name.endswith("+") else [name] * depth
     for name in names:
         if name.endswith("+") and name[:-1] in ATTENTIONS:
             raise BadInput(
@@ -72,6 +99,15 @@ def layer_names(attention: str | Sequence[str], depth: int) -> list[str]:
     if len(names) != depth:
         raise BadInput(f"layer_names: {attention!r} names {len(names)} layers, but the depth is {depth}")
     return names
+
+
+def _filled(names: list[str], depth: int) -> list[str]:
+    """The name before the dots as often as it takes to reach the depth."""
+    at = names.index(REST)
+    if at == 0 or names.count(REST) > 1:
+        raise BadInput(f'layer_names: "..." stands once and after the name to repeat, got {names}')
+    rest = [*names[: at - 1], *names[at + 1 :]]
+    return [*rest[: at - 1], *[names[at - 1]] * (depth - len(rest)), *rest[at - 1 :]]
 
 
 def build_attention(name: str, sizes: Sizes) -> AbstractKernelAttention:

@@ -6,7 +6,9 @@ from kernelhead.nn.linear import LinearAttention, NystromAttention, PerformerAtt
 from kernelhead.nn.modes import evaluating
 from kernelhead.nn.penalties import ksvd_penalty
 from kernelhead.nn.primal import PrimalAttention, PrimalState
-from kernelhead.nn.softmax import SoftmaxAttention
+from kernelhead.nn.rpc import RPCAttention, SymmetricAttention
+from kernelhead.nn.scaled import ScaledAttention
+from kernelhead.nn.softmax import SoftmaxAttention, SoftmaxState
 from kernelhead.nn.tape import Tape, record
 
 __all__ = [
@@ -18,7 +20,11 @@ __all__ = [
     "PerformerAttention",
     "PrimalAttention",
     "PrimalState",
+    "RPCAttention",
+    "ScaledAttention",
     "SoftmaxAttention",
+    "SoftmaxState",
+    "SymmetricAttention",
     "Tape",
     "evaluating",
     "ksvd_penalty",

@@ -2,6 +2,7 @@
 
 from math import log
 
+import torch
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput
@@ -10,8 +11,10 @@ from kernelhead.nn.base import AbstractKernelAttention, Attended, check_heads
 from kernelhead.nn.heads import merge_heads
 from kernelhead.nn.softmax import project, refuse_causal_context, without_padding
 from kernelhead.ops.linear import (
+    LinearState,
     linear_attention,
     linear_pattern,
+    linear_step,
     nystrom_attention,
     nystrom_pattern,
     performer_attention,
@@ -38,7 +41,6 @@ class LinearAttention(AbstractKernelAttention):
         BadInput: the heads do not divide the width.
 
     Example:
-        >>> import torch
         >>> LinearAttention(8, heads=2, causal=True)(torch.zeros(1, 3, 8)).shape
         torch.Size([1, 3, 8])
     """
@@ -67,6 +69,43 @@ class LinearAttention(AbstractKernelAttention):
         if keep == "patterns":
             pattern = without_padding(linear_pattern(query, key, mask=real, causal=self.causal), mask)
         return Attended(self.out(merge_heads(mixed)), pattern=pattern)
+
+    def start(self, batch: int) -> LinearState:
+        """The state of a causal layer before the first point of `batch` sequences.
+
+        Raises:
+            BadInput: the layer is not causal.
+        """
+        self._check_causal()
+        head, weight = self.width // self.heads, self.key.weight
+        kind = torch.promote_types(weight.dtype, torch.float32)
+        total = weight.new_zeros(batch, self.heads, head, dtype=kind)
+        return LinearState(total.unsqueeze(-1).expand(-1, -1, -1, head), total)
+
+    def step(self, x: Tensor, state: LinearState) -> tuple[Tensor, LinearState]:
+        """One more point for each sequence, at a cost that does not grow; equals the parallel form.
+
+        Shapes: x (b, c); returns (b, c) and the new state.
+
+        Raises:
+            BadInput: the layer is not causal, or `x` does not fit it or the state.
+
+        Example:
+            >>> layer = LinearAttention(8, heads=2, causal=True)
+            >>> layer.step(torch.zeros(3, 8), layer.start(3))[0].shape
+            torch.Size([3, 8])
+        """
+        self._check_causal()
+        expected = (state.total.shape[0], self.width)
+        if x.shape != expected:
+            raise BadInput(f"LinearAttention.step: `x` has shape {tuple(x.shape)}, expected {expected}")
+        query, key, value, _ = project(self, x[:, None], None, None, None)
+        mixed, state = linear_step(state, query[:, :, 0], key[:, :, 0], value[:, :, 0])  # (b, h, d)
+        return self.out(mixed.flatten(-2)), state
+
+    def _check_causal(self) -> None:
+        if not self.causal:
+            raise BadInput("LinearAttention: start and step need causal=True")
 
 
 class PerformerAttention(AbstractKernelAttention):

@@ -1,7 +1,9 @@
 """Softmax attention as a module, and how a module with four projections meets its two sides."""
 
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+import torch
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput
@@ -9,6 +11,17 @@ from kernelhead.nn.base import AbstractKernelAttention, Attended, check_heads
 from kernelhead.nn.heads import merge_heads, split_heads
 from kernelhead.ops.softmax import check_dropout, softmax_attention, softmax_pattern
 from kernelhead.pattern import Dense, Factored, Pattern
+
+
+@dataclass(frozen=True, eq=False)
+class SoftmaxState:
+    """Keys and values of the points so far; it grows by one of each a step.
+
+    Shapes: key and value (b, h, m, d).
+    """
+
+    key: Tensor
+    value: Tensor
 
 
 class SoftmaxAttention(AbstractKernelAttention):
@@ -28,7 +41,6 @@ class SoftmaxAttention(AbstractKernelAttention):
         BadInput: the heads do not divide the width, or `dropout` is not in [0, 1).
 
     Example:
-        >>> import torch
         >>> SoftmaxAttention(8, heads=2)(torch.zeros(1, 3, 8), context=torch.zeros(1, 5, 8)).shape
         torch.Size([1, 3, 8])
     """
@@ -60,6 +72,45 @@ class SoftmaxAttention(AbstractKernelAttention):
             entries = softmax_pattern(query, key, mask=real, causal=self.causal)
             pattern = without_padding(Dense(entries), mask)
         return Attended(self.out(merge_heads(mixed)), pattern=pattern)
+
+    def start(self, batch: int) -> SoftmaxState:
+        """The state of a causal layer before the first point of `batch` sequences.
+
+        Raises:
+            BadInput: the layer is not causal.
+        """
+        self._check_causal()
+        empty = self.key.weight.new_zeros(batch, self.heads, 0, self.width // self.heads)
+        return SoftmaxState(empty, empty)
+
+    def step(self, x: Tensor, state: SoftmaxState) -> tuple[Tensor, SoftmaxState]:
+        """One more point for each sequence, at a cost that grows as m; equals the parallel form.
+
+        Shapes: x (b, c); returns (b, c) and the new state.
+
+        Raises:
+            BadInput: the layer is not causal, or `x` does not fit it or the state.
+
+        Example:
+            >>> layer = SoftmaxAttention(8, heads=2, causal=True)
+            >>> out, state = layer.step(torch.zeros(3, 8), layer.start(3))
+            >>> out.shape, state.key.shape
+            (torch.Size([3, 8]), torch.Size([3, 2, 1, 4]))
+        """
+        self._check_causal()
+        expected = (state.key.shape[0], self.width)
+        if x.shape != expected:
+            raise BadInput(f"SoftmaxAttention.step: `x` has shape {tuple(x.shape)}, expected {expected}")
+        query, key, value, _ = project(self, x[:, None], None, None, None)
+        # The empty state may have another precision than autocast gives the first point.
+        key = torch.cat([state.key.to(key.dtype), key], dim=-2)
+        value = torch.cat([state.value.to(value.dtype), value], dim=-2)
+        mixed = softmax_attention(query, key, value, dropout=self.dropout if self.training else 0.0)
+        return self.out(merge_heads(mixed))[:, 0], SoftmaxState(key, value)
+
+    def _check_causal(self) -> None:
+        if not self.causal:
+            raise BadInput("SoftmaxAttention: start and step need causal=True")
 
 
 class Projections(Protocol):

@@ -19,6 +19,7 @@ from kernelhead.ops.pursuit import Pursuit
 from kernelhead.ops.rpc import (
     rpc_attention,
     rpc_bounds,
+    rpc_pattern,
     rpc_start,
     rpc_step,
     rpc_trace,
@@ -44,6 +45,7 @@ __all__ = [
     "primal_weights",
     "rpc_attention",
     "rpc_bounds",
+    "rpc_pattern",
     "rpc_start",
     "rpc_step",
     "rpc_trace",

@@ -82,6 +82,35 @@ def rpc_bounds(key: Tensor, *, pursuit: Pursuit, mask: Tensor | None = None) -> 
     return eager.bounds(zeroed(key, None if mask is None else mask[:, None]), mask, pursuit)
 
 
+def rpc_pattern(
+    key: Tensor,
+    value: Tensor,
+    *,
+    pursuit: Pursuit,
+    query: Tensor | None = None,
+    mask: Tensor | None = None,
+    causal: bool = False,
+) -> Tensor:
+    """The entries of the pattern that the last iteration of `rpc_attention` applies, to look at.
+
+    Shapes: as `rpc_attention`; returns (b, h, n, n), rows that sum to one, zero at padded keys and in rows
+    that see no key.
+
+    Raises:
+        ShapeError: two axes disagree.
+        BadInput: as `rpc_attention`.
+
+    Example:
+        >>> key, value = torch.zeros(1, 1, 2, 4), torch.ones(1, 1, 2, 4)
+        >>> rpc_pattern(key, value, pursuit=Pursuit.corrected(3))
+        tensor([[[[0.5000, 0.5000],
+                  [0.5000, 0.5000]]]])
+    """
+    _check("rpc_pattern", key, value, query, mask)
+    _check_scope("rpc_pattern", pursuit, causal)
+    return eager.rpc_pattern(key, value, query, pursuit, mask=mask, causal=causal, update=_update(key))
+
+
 def rpc_start(
     batch: int,
     heads: int,

@@ -14,10 +14,28 @@ from torch import Tensor
 
 from kernelhead.data import Series, Standardiser, has_test_part, padded, read_series, split
 from kernelhead.errors import BadInput, CheckpointError, unknown
-from kernelhead.inspection import LayerSpectrum, spectra, spectrum_record
+from kernelhead.inspection import (
+    Alignment,
+    LayerSpectrum,
+    alignment,
+    kpca_record,
+    sides_of,
+    spectra,
+    spectrum_record,
+)
 from kernelhead.models import SequenceClassifier
 from kernelhead.nn.penalties import REDUCTIONS
-from kernelhead.records import CHECKPOINT, CONFIG, METRICS, RESULT, SPECTRUM, WEIGHTS, read_json, write_json
+from kernelhead.records import (
+    CHECKPOINT,
+    CONFIG,
+    KPCA,
+    METRICS,
+    RESULT,
+    SPECTRUM,
+    WEIGHTS,
+    read_json,
+    write_json,
+)
 from kernelhead.rng import seeded
 from kernelhead.shapes import check_size
 from kernelhead.training.loop import Watcher, accuracy_and_loss, fit, make_fabric, scores
@@ -59,13 +77,36 @@ class Trained:
         Dense patterns grow with the square of the length: series are read up to their first 1,024
         points, and fewer cases where many heads would make them large.
         """
+        ready, x, mask = self._first("spectra", series, cases)
+        found = spectra(self.model.cpu(), x, mask)
+        return found, spectrum_record(found, cases=len(ready), length=ready.longest)
+
+    def alignments(
+        self, series: Series, *, cases: int = 16, seed: int = 0
+    ) -> tuple[dict[str, Alignment], dict[str, Any]]:
+        """Whether softmax layers are a kernel PCA of their keys, by path, and the JSON record of it.
+
+        Series are read as by `spectra`; the seed is that of the baselines.
+
+        Raises:
+            BadInput: the model has no softmax layer to read, or no case has three points.
+        """
+        ready, x, mask = self._first("alignments", series, cases)
+        read = sides_of(self.model.cpu(), x, mask)
+        found = {
+            path: alignment(s.query, s.key, s.value, mask=s.mask, points=s.points, seed=seed)
+            for path, s in read.sides.items()
+        }
+        return found, kpca_record(read, found, cases=len(ready), length=ready.longest, seed=seed)
+
+    def _first(self, who: str, series: Series, cases: int) -> tuple[Series, Tensor, Tensor]:
+        """The first cases, ready and as a batch with its mask."""
         series = replace(series, cases=tuple(case[:LONGEST_READ] for case in series.cases))
         most = max(1, 2**25 // (self.recipe.heads * series.longest**2))
-        ready = self._ready(series.take(range(min(check_size("spectra", "cases", cases), most, len(series)))))
+        ready = self._ready(series.take(range(min(check_size(who, "cases", cases), most, len(series)))))
         values, mask = padded(ready, range(len(ready)))
         kind = next(self.model.parameters()).dtype
-        found = spectra(self.model.cpu(), torch.from_numpy(values).to(kind), torch.from_numpy(mask))
-        return found, spectrum_record(found, cases=len(ready), length=ready.longest)
+        return ready, torch.from_numpy(values).to(kind), torch.from_numpy(mask)
 
     def _ready(self, series: Series) -> Series:
         expected = self.model.channels
@@ -117,7 +158,7 @@ def train_run(
     fabric = make_fabric(recipe)
     main = fabric.is_global_zero
     if main and fresh:
-        for name in (CONFIG, CHECKPOINT, WEIGHTS, METRICS, RESULT, SPECTRUM):
+        for name in (CONFIG, CHECKPOINT, WEIGHTS, METRICS, RESULT, SPECTRUM, KPCA):
             (folder / name).unlink(missing_ok=True)
     fabric.barrier()
     if main:

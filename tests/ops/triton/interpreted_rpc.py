@@ -6,9 +6,9 @@ from torch import Tensor
 
 from kernelhead.ops import Pursuit
 from kernelhead.ops.eager import rpc as eager
-from kernelhead.ops.triton.rpc_library import traced_backward, traced_update, update
+from kernelhead.ops.triton.rpc_library import Past, traced_backward, traced_update, update
 from tests.inputs import keep, points
-from tests.ops.triton.rpc_cases import CASES, Case, check
+from tests.ops.triton.rpc_cases import CASES, RECOMPUTED, Case, check, check_recomputed
 from tests.tolerance import assert_within
 
 
@@ -16,6 +16,13 @@ from tests.tolerance import assert_within
 @pytest.mark.parametrize("name", CASES)
 def test_kernels(name: str, dtype: torch.dtype) -> None:
     check(CASES[name], dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("lows", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", RECOMPUTED)
+def test_a_recomputed_state(name: str, lows: int, dtype: torch.dtype) -> None:
+    check_recomputed(RECOMPUTED[name], lows, dtype, "cpu")
 
 
 @pytest.mark.parametrize("name", ["first", "journal", "last", "fused projection"])
@@ -35,6 +42,7 @@ RUNS = {
     "corrected": (Pursuit.corrected(), {"mask": keep([9, 5], 9)}),
     "prefix": (Pursuit.published(3, 1.0, scope="prefix"), {"causal": True}),
     "one iteration": (Pursuit.published(1, 1.0), {}),
+    "more than one call takes": (Pursuit.published(7, 1.0), {}),
 }
 
 
@@ -88,12 +96,20 @@ def test_half_precision_runs_through() -> None:
 def test_nan_stays(first: bool) -> None:
     key, *previous, bound = Case(first=first).inputs(torch.float32, "cpu")
     key[0, 0, 2, 3] = torch.nan
-    made = update(key, tuple(previous) or None, bound, True, False)
-    assert all(torch.equal(each.isnan(), key.isnan()) for each in made)
+    _, keys = update(
+        key, (Past(previous[0], previous[0]), previous[1]) if previous else None, bound, True, False
+    )
+    assert torch.equal(keys.isnan(), key.isnan())
 
 
 def test_nothing_is_kept_without_gradients() -> None:
     key, *_, bound = Case(first=True).inputs(torch.float32, "cpu")
-    state, keys = update(key, None, bound, True, False)
-    assert state is keys
+    past, keys = update(key, None, bound, True, False)
     assert keys.grad_fn is None
+    # A state that can be recomputed has no entries.
+    assert past.state.untyped_storage().nbytes() == 4
+    assert past.written is None
+    lows = tuple(points(*key.shape, seed=i, dtype=torch.float32) for i in range(4))
+    past, _ = update(key, (Past(past.state, None, lows[:3]), lows[3]), bound, True, False)
+    assert past.written is not None
+    assert past.lows == ()

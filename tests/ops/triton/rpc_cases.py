@@ -7,6 +7,7 @@ from torch import Tensor
 
 from kernelhead.ops.eager.rpc import definition
 from kernelhead.ops.triton import rpc as kernels
+from kernelhead.ops.triton.rpc_library import is_apart
 from tests.inputs import points
 from tests.ops.triton.cases import poisoned
 from tests.tolerance import assert_within
@@ -25,6 +26,7 @@ class Case:
     last: bool = False
     prefix: bool = False
     strided: bool = False
+    written: bool = True
     tile: int | None = None
 
     def inputs(self, dtype: torch.dtype, device: str) -> list[Tensor]:
@@ -32,6 +34,8 @@ class Case:
         shape = (self.batch, self.heads, self.n, self.d)
         kinds = [dtype] if self.first else [dtype, torch.float32 if self.preprint else dtype, dtype]
         made = [points(*shape, seed=i, dtype=kind).to(device) for i, kind in enumerate(kinds)]
+        if not self.written:
+            del made[1]
         if self.strided:
             made = [each.transpose(1, 2).contiguous().transpose(1, 2) for each in made]
         bound = points(*shape[:2], self.n if self.prefix else 1, 1, seed=3, dtype=torch.float32).abs() + 0.3
@@ -54,6 +58,14 @@ CASES = {
     "one feature": Case(n=9, d=1),
 }
 
+RECOMPUTED = {
+    "from the key": Case(n=33, written=False),
+    "from a state": Case(n=9, d=20),
+    "journal": Case(n=7, preprint=False, written=False),
+    "a bound for each point": Case(n=17, written=False, prefix=True, tile=16),
+    "two layouts": Case(n=7, written=False, strided=True),
+}
+
 
 def reference(case: Case, inputs: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
     """State and keys, then the gradients of all inputs, by the plain writing in the inputs' precision."""
@@ -70,13 +82,15 @@ def check(case: Case, dtype: torch.dtype, device: str) -> None:
     """Values and gradients by the house's rule, with outputs that were NaN before."""
     inputs = case.inputs(dtype, device)
     key, *previous, bound = inputs
-    pair = (previous[0], previous[1]) if previous else None
     grads = [points(*key.shape, seed=i, dtype=dtype).to(device) for i in (7, 8)]
     oracle = reference(case, [each.double() for each in inputs], [each.double() for each in grads])
     plain = reference(case, inputs, grads)
+    apart = is_apart(key, case.first, case.preprint, case.last)
+    how = {"preprint": case.preprint, "apart": apart, "tile": case.tile}
+    given = key, previous[0] if previous else None, previous[1:], bound
     with poisoned():
-        state, keys, side = kernels.forward(key, pair, bound, case.preprint, case.last, True, case.tile)
-        bare = kernels.forward(key, pair, bound, case.preprint, case.last, False, case.tile)
+        state, keys, side = kernels.forward(*given, **how, keep=True)
+        bare = kernels.forward(*given, **how, keep=False)
         assert bare[2].numel() == 0
         assert torch.equal(bare[1], keys)
         # Where state and keys are one tensor, so is their gradient.
@@ -88,8 +102,31 @@ def check(case: Case, dtype: torch.dtype, device: str) -> None:
         ]
     flat = [[one, *(two or ()), three] for one, two, three in runs]
     assert all(map(torch.equal, *flat))
-    assert (state is None) == (not kernels.is_apart(key, case.first, case.preprint, case.last))
+    assert (state is None) == (not apart)
     made = [keys if state is None else state, keys, *flat[0]]
     skip = 1 if case.last else 0
     for actual, eagerly, exact in list(zip(made, plain, oracle, strict=True))[skip:]:
         assert_within(actual, eager=eagerly, oracle=exact)
+
+
+def check_recomputed(case: Case, lows: int, dtype: torch.dtype, device: str) -> None:
+    """A state made again from the low-rank parts so far, against one update after the other."""
+    key, *state, low, bound = case.inputs(dtype, device)
+    parts = [low] + [points(*low.shape, seed=i, dtype=dtype).to(device) for i in range(20, 19 + lows)]
+    if case.strided:
+        # Of two layouts, which the kernel does not take side by side.
+        parts[-1] = parts[-1].transpose(1, 2).contiguous().transpose(1, 2)
+    found = []
+    for wide in (lambda each: each.double(), lambda each: each):
+        made = wide(state[0]) if state else definition(wide(key), None, wide(bound), case.preprint)[0]
+        for part in parts:
+            made, keys = definition(wide(key), (made, wide(part)), wide(bound), case.preprint)
+            # For a recomputed state nothing is rounded in between.
+            made = made.to(bound.dtype if made.dtype != torch.float64 else made.dtype)
+        found.append((made, keys))
+    with poisoned():
+        how = {"preprint": case.preprint, "apart": True, "keep": True, "tile": case.tile}
+        made, keys, side = kernels.forward(key, state[0] if state else None, parts, bound, **how)
+    for actual, plain, oracle in zip((made, keys), found[1], found[0], strict=True):
+        assert_within(actual, eager=plain, oracle=oracle)
+    assert side.abs().max() == 1

@@ -18,7 +18,7 @@ from tests.tolerance import assert_within
 pytest.importorskip("triton", reason="the extra gpu is not installed")
 
 from kernelhead.ops.triton.rpc_library import traced_update
-from tests.ops.triton.rpc_cases import CASES, Case, check
+from tests.ops.triton.rpc_cases import CASES, RECOMPUTED, Case, check, check_recomputed
 
 ROOT = Path(__file__).parents[3]
 gpu = pytest.mark.gpu
@@ -37,7 +37,7 @@ def test_the_interpreter_runs_the_same_kernels() -> None:
         check=False,
     )
     assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-1000:]
-    assert f"{2 * len(CASES) + 14} passed" in made.stdout
+    assert f"{2 * len(CASES) + 8 * len(RECOMPUTED) + 15} passed" in made.stdout
 
 
 def test_the_backend_is_eager_where_the_kernels_do_not_fit() -> None:
@@ -60,6 +60,14 @@ def test_kernels(name: str, dtype: torch.dtype) -> None:
 
 @gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("lows", [1, 2, 3, 4])
+@pytest.mark.parametrize("name", RECOMPUTED)
+def test_a_recomputed_state(name: str, lows: int, dtype: torch.dtype) -> None:
+    check_recomputed(RECOMPUTED[name], lows, dtype, "cuda")
+
+
+@gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("d", [1, 24, 64, 96, 128, 256, 512])
 def test_widths(d: int, dtype: torch.dtype) -> None:
     check(Case(n=300, d=d, strided=d == 64), dtype, "cuda")
@@ -76,6 +84,7 @@ def test_custom_op(name: str) -> None:
 
 RUNS = {
     "published": (Pursuit.published(3), {}),
+    "more than one call takes": (Pursuit(6, 0.1, threshold="over_mu", width="head"), {}),
     "corrected, masked": (Pursuit.corrected(), {"mask": keep([40, 17, 0], 40)}),
     "causal": (Pursuit.corrected(scope="prefix"), {"causal": True}),
     "causal, masked": (

@@ -8,14 +8,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernelhead.ops.eager.softmax import softmax_pattern, wide, zeroed
+from kernelhead.ops.eager.softmax import softmax_attention, softmax_pattern, wide, zeroed
 from kernelhead.ops.pursuit import Pursuit
 
 #: The state and the low-rank part that an update starts from; None at the first one.
 Previous = tuple[Tensor, Tensor] | None
 #: From key, previous, bound, whether the sign is the preprint's and whether no update follows, to the
-#: next state, of no use if none follows, and the keys that attend.
-Update = Callable[[Tensor, Previous, Tensor, bool, bool], tuple[Tensor, Tensor]]
+#: next state, of no use if none follows, and the keys that attend. What a state holds is the update's own.
+Update = Callable[[Tensor, Any, Tensor, bool, bool], tuple[Any, Tensor]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,11 +128,10 @@ class _Update(torch.autograd.Function):
 
 def bounds(key: Tensor, mask: Tensor | None, pursuit: Pursuit) -> Tensor:
     """Tau of every head (b, h, 1, 1), or of every point (b, h, n, 1); keys are zero at padded points."""
-    sums = magnitudes(key)
     if pursuit.scope == "prefix":
-        return bound_of(sums.cumsum(-1), _so_far(key, mask), key, pursuit)
+        return bound_of(magnitudes(key).cumsum(-1), _so_far(key, mask), key, pursuit)
     count = key.shape[-2] if mask is None else mask.sum(-1)[:, None, None]
-    return bound_of(sums.sum(-1, keepdim=True), count, key, pursuit)
+    return bound_of(magnitudes(key, whole=True), count, key, pursuit)
 
 
 def bound_of(total: Tensor, count: Tensor | int, key: Tensor, pursuit: Pursuit) -> Tensor:
@@ -150,9 +149,31 @@ def bound_of(total: Tensor, count: Tensor | int, key: Tensor, pursuit: Pursuit) 
     return bound.unsqueeze(-1)
 
 
-def magnitudes(key: Tensor) -> Tensor:
-    """Sums of |k| of every point, (b, h, n), in float32 or better."""
-    return torch.linalg.vector_norm(key, 1, dim=-1, dtype=torch.promote_types(key.dtype, torch.float32))
+def magnitudes(key: Tensor, *, whole: bool = False) -> Tensor:
+    """Sums of |k| of every point, (b, h, n), or of all points, (b, h, 1), in float32 or better."""
+    dim = (-2, -1) if whole else (-1,)
+    # A tracer decides by itself what to keep.
+    sums = _summed(key, dim) if torch.compiler.is_compiling() else _Magnitudes.apply(key, dim)
+    return sums.squeeze(-1)
+
+
+def _summed(key: Tensor, dim: tuple[int, ...]) -> Tensor:
+    kind = torch.promote_types(key.dtype, torch.float32)
+    return torch.linalg.vector_norm(key, 1, dim=dim, keepdim=True, dtype=kind)
+
+
+class _Magnitudes(torch.autograd.Function):
+    """Sums of |k| whose backward pass makes no float32 copy of the keys."""
+
+    @staticmethod
+    def forward(ctx: Any, key: Tensor, dim: tuple[int, ...]) -> Tensor:
+        ctx.save_for_backward(key)
+        return _summed(key, dim)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:
+        (key,) = ctx.saved_tensors
+        return key.sgn() * grads[0].to(key.dtype), None
 
 
 def rpc_attention(
@@ -185,11 +206,34 @@ def rpc_attention(
     return zeroed(pursue(key, bounds(key, mask, pursuit), pursuit, attend, update), real)
 
 
+def rpc_pattern(
+    key: Tensor,
+    value: Tensor,
+    query: Tensor | None,
+    pursuit: Pursuit,
+    *,
+    mask: Tensor | None,
+    causal: bool,
+    update: Update = update,
+) -> Tensor:
+    """The pattern of the last iteration (b, h, n, n): as `rpc_attention`, but written out at the end."""
+    real = None if mask is None else mask[:, None]
+    key, value = zeroed(key, real), zeroed(value, real)
+
+    def attend(at: int, keys: Tensor) -> Tensor:
+        left = keys if query is None else query
+        if at == pursuit.iterations - 1:
+            return softmax_pattern(left, keys, mask=real, causal=causal)
+        return zeroed(softmax_attention(left, keys, value, mask=real, causal=causal), real)
+
+    return pursue(key, bounds(key, mask, pursuit), pursuit, attend, update)
+
+
 def pursue(
     key: Tensor, bound: Tensor, pursuit: Pursuit, attend: Callable[[int, Tensor], Tensor], update: Update
 ) -> Tensor:
     """The last low-rank part, where `attend` makes one from the number of an iteration and its keys."""
-    previous: Previous = None
+    previous: Any = None
     for at in range(pursuit.iterations):
         last = at == pursuit.iterations - 1
         state, keys = update(key, previous, bound, pursuit.sign == "preprint", last)

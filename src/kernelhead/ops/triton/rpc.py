@@ -1,10 +1,14 @@
-"""One update of Principal Attention Pursuit as one kernel forward and one backward.
+"""Updates of Principal Attention Pursuit as one kernel forward and one backward.
 
-Rows are independent. The forward reads key, state and low-rank part once, writes the next state and
-the keys that attend, and a byte for the side on which an entry was clipped; of all that the backward
-reads only this byte. The gradient of tau is summed over features in the kernel and over points outside,
-in a fixed order, so two runs give the same bits.
+Rows are independent. The state after t updates is a function of the key and the low-rank parts so far,
+all of which stay in memory anyway: the forward recomputes it from up to four of them, in float32, where
+to write a state and read it again would move more bytes. It writes the keys that attend and, for a
+backward pass, a byte for the side on which an entry was clipped in the last update; of all that the
+backward reads only this byte. The gradient of tau is summed over features in the kernel and over points
+outside, in a fixed order, so two runs give the same bits.
 """
+
+from collections.abc import Sequence
 
 import torch
 import triton
@@ -12,6 +16,8 @@ import triton.language as tl
 from torch import Tensor
 
 Pair = tuple[Tensor, Tensor]
+#: Low-rank parts that one call of the kernel takes.
+MOST = 4
 
 
 @triton.jit
@@ -22,45 +28,71 @@ def _at(pointer, batch, head, start, stride_b, stride_h, stride_n, rows, feature
 
 
 @triton.jit
+def _clip(offset, limit):
+    """Unlike a minimum of a maximum this keeps NaN."""
+    return tl.where(offset > limit, limit, tl.where(offset < -limit, -limit, offset))
+
+
+@triton.jit
 def _forward(
-    key, state, low, bound, made, keys, side,
+    key, state, low_1, low_2, low_3, low_4, bound, made, keys, side,
     key_b, key_h, key_n, state_b, state_h, state_n, low_b, low_h, low_n, bound_b, bound_h, bound_n,
     out_b, out_h, out_n,
     heads, n, d, tiles,
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
-    FIRST: tl.constexpr, PREPRINT: tl.constexpr, APART: tl.constexpr, SIDE: tl.constexpr,
+    LOWS: tl.constexpr, STATE: tl.constexpr, PREPRINT: tl.constexpr, APART: tl.constexpr, SIDE: tl.constexpr,
 ):  # fmt: skip
-    program = tl.program_id(0).to(tl.int64)
+    # From the end: what the kernel before wrote last may still be in the cache.
+    program = (tl.num_programs(0) - 1 - tl.program_id(0)).to(tl.int64)
     start, head, batch = program % tiles * BLOCK_N, program // tiles % heads, program // (tiles * heads)
     rows, features = tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_D)
     exists = rows < n - start
     inside = exists[:, None] & (features < d)[None, :]
     place = _at(key, batch, head, start, key_b, key_h, key_n, rows, features)
-    offset = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+    k = tl.load(place, mask=inside, other=0.0).to(tl.float32)
     place = bound + batch * bound_b + head * bound_h + (start + rows) * bound_n
     limit = tl.load(place, mask=exists, other=0.0)[:, None]
-    if not FIRST:
+    if STATE:
         place = _at(state, batch, head, start, state_b, state_h, state_n, rows, features)
         p = tl.load(place, mask=inside, other=0.0).to(tl.float32)
-        place = _at(low, batch, head, start, low_b, low_h, low_n, rows, features)
+    else:
+        p = _clip(k, limit)
+    # The loads stand together, so that all are under way at once.
+    if LOWS > 0:
+        place = _at(low_1, batch, head, start, low_b, low_h, low_n, rows, features)
         l = tl.load(place, mask=inside, other=0.0).to(tl.float32)  # noqa: E741
-        offset = offset + p - 2 * l
-    above, below = offset > limit, offset < -limit
-    # Unlike a minimum of a maximum this keeps NaN.
-    new = tl.where(above, limit, tl.where(below, -limit, offset))
+    if LOWS > 1:
+        place = _at(low_2, batch, head, start, low_b, low_h, low_n, rows, features)
+        second = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+    if LOWS > 2:
+        place = _at(low_3, batch, head, start, low_b, low_h, low_n, rows, features)
+        third = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+    if LOWS > 3:
+        place = _at(low_4, batch, head, start, low_b, low_h, low_n, rows, features)
+        fourth = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+    if LOWS > 1:
+        p = l + _clip(k + p - 2 * l, limit)
+        l = second  # noqa: E741
+    if LOWS > 2:
+        p = l + _clip(k + p - 2 * l, limit)
+        l = third  # noqa: E741
+    if LOWS > 3:
+        p = l + _clip(k + p - 2 * l, limit)
+        l = fourth  # noqa: E741
+    offset, new = k, p
+    if LOWS > 0:
+        offset = k + p - 2 * l
+        new = l + _clip(offset, limit)
     hat = new
-    if not FIRST:
-        new += l
-        hat = new
-        if PREPRINT:
-            hat = new - 2 * (p - l)
+    if LOWS > 0 and PREPRINT:
+        hat = new - 2 * (p - l)
     place = _at(keys, batch, head, start, out_b, out_h, out_n, rows, features)
     tl.store(place, hat.to(keys.dtype.element_ty), mask=inside)
     if APART:
         place = _at(made, batch, head, start, out_b, out_h, out_n, rows, features)
         tl.store(place, new, mask=inside)
     if SIDE:
-        over = above.to(tl.int8) - below.to(tl.int8)
+        over = (offset > limit).to(tl.int8) - (offset < -limit).to(tl.int8)
         tl.store(_at(side, batch, head, start, out_b, out_h, out_n, rows, features), over, mask=inside)
 
 
@@ -104,33 +136,41 @@ def _backward(
 
 def forward(
     key: Tensor,
-    previous: Pair | None,
+    state: Tensor | None,
+    lows: Sequence[Tensor],
     bound: Tensor,
+    *,
     preprint: bool,
-    last: bool,
+    apart: bool,
     keep: bool,
     tile: int | None = None,
 ) -> tuple[Tensor | None, Tensor, Tensor]:
-    """The next state, None where it is the keys or not wanted; the keys; the clipped sides, if to be kept.
+    """The next state in float32, None unless `apart`; the keys; the clipped sides, if to be kept.
 
-    Shapes: key and both of previous (b, h, n, d), bound (b, h, 1 or n, 1) in float32.
+    Shapes: key, state and each of up to four lows (b, h, n, d), bound (b, h, 1 or n, 1) in float32.
+
+    Args:
+        state: before the first of `lows`; None for the one that the first update makes.
+        lows: low-rank parts since then, of which each but the last leads to the next state; none for
+            the first update itself.
     """
     batch, heads, n, d = key.shape
-    first = previous is None
-    state, low = (key, key) if previous is None else map(_rows, previous)
-    key = _rows(key)
-    apart = is_apart(key, first, preprint, last)
+    lows = _alike(lows)
+    given = [*lows, *([key] * (MOST - len(lows)))]
+    key, state = _rows(key), None if state is None else _rows(state)
     keys = room(key, key.dtype)
     made = room(key, torch.float32) if apart else None
     side = room(key, torch.int8) if keep else key.new_empty(0, dtype=torch.int8)
     tile, width = tile or _tile(n, d), triton.next_power_of_2(d)
     tiles = triton.cdiv(n, tile)
     _forward[(tiles * heads * batch,)](
-        key, state, low, bound, made, keys, side,
-        *key.stride()[:3], *state.stride()[:3], *low.stride()[:3],
+        key, state, *given, bound, made, keys, side,
+        *key.stride()[:3], *_strides(state), *given[0].stride()[:3],
         *bound.stride()[:2], bound.stride(2) if bound.shape[2] == n else 0, *keys.stride()[:3],
         heads, n, d, tiles,
-        BLOCK_N=tile, BLOCK_D=width, FIRST=first, PREPRINT=preprint, APART=apart, SIDE=keep,
+        BLOCK_N=tile, BLOCK_D=width,
+        LOWS=len(lows), STATE=state is not None, PREPRINT=preprint, APART=apart, SIDE=keep,
+        num_warps=8 if len(lows) > 1 else 4,
     )  # fmt: skip
     return made, keys, side
 
@@ -169,11 +209,6 @@ def backward(
     return d_key, previous, d_bound.sum(2, keepdim=True) if points == 1 else d_bound
 
 
-def is_apart(key: Tensor, first: bool, preprint: bool, last: bool) -> bool:
-    """Whether an update makes a state beside the keys that attend."""
-    return preprint and not last and not (first and key.dtype == torch.float32)
-
-
 def room(like: Tensor, dtype: torch.dtype) -> Tensor:
     """Room for an output: laid out as `like` where that is dense, else with heads inside points."""
     if like.is_contiguous():
@@ -184,6 +219,13 @@ def room(like: Tensor, dtype: torch.dtype) -> Tensor:
 
 def _rows(points: Tensor) -> Tensor:
     return points if points.stride(-1) == 1 else points.contiguous()
+
+
+def _alike(lows: Sequence[Tensor]) -> Sequence[Tensor]:
+    """The same with dense features and all of one layout, as attention makes them."""
+    if all(low.stride(-1) == 1 and low.stride() == lows[0].stride() for low in lows):
+        return lows
+    return [low.contiguous() for low in lows]
 
 
 def _strides(points: Tensor | None) -> tuple[int, ...]:

@@ -1,29 +1,52 @@
 """The update for autograd: a plain function in eager mode, a custom op of torch where it is traced."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from kernelhead.ops.triton import rpc
 
-Previous = tuple[Tensor, Tensor] | None
 
+class Past(NamedTuple):
+    """The state that an update starts from, as a place for its gradient and as what it is made from.
 
-def update(
-    key: Tensor, previous: Previous, bound: Tensor, preprint: bool, last: bool
-) -> tuple[Tensor, Tensor]:
-    """The next state and the keys that attend; see the eager writing.
-
-    Shapes: key and both of previous (b, h, n, d), bound (b, h, 1 or n, 1) in float32; returns two
-    (b, h, n, d).
+    Shapes: state (b, h, n, d), whose entries nobody reads; written (b, h, n, d), a state that was kept,
+    None for the first; lows, each (b, h, n, d), that lead from there to this one.
     """
-    state, low = previous or (None, None)
+
+    state: Tensor
+    written: Tensor | None = None
+    lows: tuple[Tensor, ...] = ()
+
+
+Previous = tuple[Past, Tensor] | None
+
+
+def update(key: Tensor, previous: Previous, bound: Tensor, preprint: bool, last: bool) -> tuple[Past, Tensor]:
+    """The past with one more update and the keys that attend; see the eager writing.
+
+    Shapes: key (b, h, n, d), bound (b, h, 1 or n, 1) in float32; returns keys (b, h, n, d).
+    """
+    past, low = (None, None) if previous is None else previous
+    state = None if past is None else past.state
     if torch.compiler.is_compiling():
         made, keys, _ = traced_update(key, state, low, bound, preprint, last)
-        return made if rpc.is_apart(key, previous is None, preprint, last) else keys, keys
-    new, keys = _Update.apply(key, state, low, bound, preprint, last)
-    return keys if new is None else new, keys
+        return Past(made if is_apart(key, past is None, preprint, last) else keys), keys
+    written = None if past is None else past.written
+    lows = () if past is None or low is None else (*past.lows, low)
+    new, keys = _Update.apply(key, state, low, bound, preprint, last, (written, lows))
+    if not preprint:
+        # The keys are the state; those of the first update are as soon made from the key.
+        return Past(keys, None if past is None else keys.detach()), keys
+    if len(lows) == rpc.MOST:
+        return Past(new, None if new is None else new.detach()), keys
+    return Past(new, written, lows), keys
+
+
+def is_apart(key: Tensor, first: bool, preprint: bool, last: bool) -> bool:
+    """Whether a traced update makes a state beside the keys that attend."""
+    return preprint and not last and not (first and key.dtype == torch.float32)
 
 
 @torch.library.custom_op("kernelhead::rpc_update", mutates_args=())
@@ -31,7 +54,8 @@ def traced_update(
     key: Tensor, state: Tensor | None, low: Tensor | None, bound: Tensor, preprint: bool, last: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
     """State, or nothing where it is the keys; keys; sides of clipping; kept whole by torch.compile."""
-    made, keys, side = rpc.forward(key, _pair(state, low), bound, preprint, last, True)
+    apart, lows = is_apart(key, state is None, preprint, last), [] if low is None else [low]
+    made, keys, side = rpc.forward(key, state, lows, bound, preprint=preprint, apart=apart, keep=True)
     return key.new_empty(0, dtype=torch.float32) if made is None else made, keys, side
 
 
@@ -39,7 +63,7 @@ def traced_update(
 def _(
     key: Tensor, state: Tensor | None, low: Tensor | None, bound: Tensor, preprint: bool, last: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    apart = rpc.is_apart(key, state is None, preprint, last)
+    apart = is_apart(key, state is None, preprint, last)
     made = rpc.room(key, torch.float32) if apart else key.new_empty(0, dtype=torch.float32)
     return made, rpc.room(key, key.dtype), rpc.room(key, torch.int8)
 
@@ -76,13 +100,10 @@ def _(
     return key, rpc.room(side, state_kind), rpc.room(side, kind), bound
 
 
-def _pair(state: Tensor | None, low: Tensor | None) -> Previous:
-    return None if state is None or low is None else (state, low)
-
-
 def _note(ctx: Any, inputs: tuple[Any, ...], side: Tensor) -> None:
-    key, state, _, bound, ctx.preprint, _ = inputs
+    key, state, _, bound, ctx.preprint, *_ = inputs
     ctx.kinds, ctx.points = (key.dtype, None if state is None else state.dtype), bound.shape[2]
+    ctx.given = len(inputs)
     ctx.save_for_backward(side)
     ctx.set_materialize_grads(False)
 
@@ -91,18 +112,18 @@ def _gradients(
     ctx: Any, run: Any, grad_state: Tensor | None, grad_keys: Tensor | None
 ) -> tuple[Tensor | None, ...]:
     if grad_state is None and grad_keys is None:
-        return (None,) * 6
+        return (None,) * ctx.given
     key, state, low, bound = run(
         ctx.saved_tensors[0], grad_state, grad_keys, *ctx.kinds, ctx.points, ctx.preprint
     )
     first = ctx.kinds[1] is None
-    return key, None if first else state, None if first else low, bound, None, None
+    return key, None if first else state, None if first else low, bound, *(None,) * (ctx.given - 4)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     key, state, _, _, preprint, last = inputs
     _note(ctx, inputs, output[2])
-    ctx.apart = rpc.is_apart(key, state is None, preprint, last)
+    ctx.apart = is_apart(key, state is None, preprint, last)
 
 
 # Tracing differentiates the op with fake tensors: there its backward must be an op as well.
@@ -113,14 +134,25 @@ traced_update.register_autograd(
 
 
 class _Update(torch.autograd.Function):
-    """The same without the dispatcher in between."""
+    """The same without the dispatcher in between, and with no state written while it can be recomputed."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> tuple[Tensor | None, Tensor]:
-        key, state, low, bound, preprint, last = inputs
-        keep = any(ctx.needs_input_grad)
-        made, keys, side = rpc.forward(key, _pair(state, low), bound, preprint, last, keep)
+        key, _, _, bound, preprint, last, (written, lows) = inputs
+        apart = preprint and not last
+        made, keys, side = rpc.forward(
+            key,
+            written,
+            lows,
+            bound,
+            preprint=preprint,
+            apart=apart and len(lows) == rpc.MOST,
+            keep=any(ctx.needs_input_grad),
+        )
         _note(ctx, inputs, side)
+        if apart and made is None:
+            # A gradient needs a place of the right shape to go to, but no entries.
+            made = key.new_empty((), dtype=torch.float32).expand(key.shape)
         return made, keys
 
     @staticmethod
