@@ -1,12 +1,17 @@
 """Whole networks, made of the blocks and attentions below them."""
 
 from kernelhead.models.blocks import Block, Positions, sinusoids
+from kernelhead.models.language import Decoding, LanguageModel
 from kernelhead.models.registry import ATTENTIONS, Sizes, build_attention, layer_names
 from kernelhead.models.sequence import SequenceClassifier
+from kernelhead.models.vision import ImageClassifier
 
 __all__ = [
     "ATTENTIONS",
     "Block",
+    "Decoding",
+    "ImageClassifier",
+    "LanguageModel",
     "Positions",
     "SequenceClassifier",
     "Sizes",

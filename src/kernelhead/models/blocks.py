@@ -1,5 +1,6 @@
 """The parts that every network here is made of: a block, its feed-forward, its positions."""
 
+from collections.abc import Callable
 from math import log
 
 import torch
@@ -22,9 +23,11 @@ class Block(nn.Module):
         inner: width of the feed-forward's middle.
         norm: "pre" (norm, then the part) or "post" (the residual sum is normed).
         dropout: on what each part adds.
+        drop_path: probability with which a part adds nothing to a whole sample, in training.
 
     Raises:
         UnknownName: no such norm.
+        BadInput: `drop_path` is not in [0, 1).
 
     Example:
         >>> from kernelhead.nn import SoftmaxAttention
@@ -33,13 +36,21 @@ class Block(nn.Module):
     """
 
     def __init__(
-        self, attention: AbstractKernelAttention, *, inner: int, norm: str = "pre", dropout: float = 0.0
+        self,
+        attention: AbstractKernelAttention,
+        *,
+        inner: int,
+        norm: str = "pre",
+        dropout: float = 0.0,
+        drop_path: float = 0.0,
     ) -> None:
         super().__init__()
         if norm not in NORMS:
             raise unknown("Block", "norm", norm, NORMS)
+        if not 0 <= drop_path < 1:
+            raise BadInput(f"Block: drop_path is {drop_path!r}, expected a number in [0, 1)")
         width = attention.width
-        self.norm, self.attention = norm, attention
+        self.norm, self.attention, self.drop_path = norm, attention, drop_path
         self.attention_norm, self.forward_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
         self.feed_forward = nn.Sequential(
@@ -48,17 +59,31 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
         """Attend, then feed forward."""
+        return self.around(lambda points: self.attention(points, mask=mask), x)
+
+    def around(self, attend: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """The block with another way to attend, such as one step of decoding.
+
+        Shapes: x (b, n, c) or (b, c), as `attend` takes it; returns the same.
+        """
         if self.norm == "pre":
-            x = x + self.dropout(self.attention(self.attention_norm(x), mask=mask))
-            return x + self.dropout(self.feed_forward(self.forward_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.attention(x, mask=mask)))
-        return self.forward_norm(x + self.dropout(self.feed_forward(x)))
+            x = x + self._added(attend(self.attention_norm(x)))
+            return x + self._added(self.feed_forward(self.forward_norm(x)))
+        x = self.attention_norm(x + self._added(attend(x)))
+        return self.forward_norm(x + self._added(self.feed_forward(x)))
+
+    def _added(self, part: Tensor) -> Tensor:
+        part = self.dropout(part)
+        if not (self.training and self.drop_path):
+            return part
+        kept = part.new_empty(part.shape[:1] + (1,) * (part.dim() - 1)).bernoulli_(1 - self.drop_path)
+        return part * (kept / (1 - self.drop_path))
 
 
 class Positions(nn.Module):
     """Adds to every point a vector for its place.
 
-    Shapes: x (b, n, c); returns the same.
+    Shapes: x (b, n, c), its first point at place `first`; returns the same.
 
     Args:
         width: features of a point.
@@ -78,22 +103,23 @@ class Positions(nn.Module):
         if kind == "learned":
             self.table = nn.Parameter(torch.empty(longest, width).uniform_(-0.02, 0.02))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor, *, first: int = 0) -> Tensor:
         """Add the positions."""
         if self.kind == "none":
             return x
+        last = first + x.shape[1]
         if self.kind == "sinusoidal":
-            return x + sinusoids(x.shape[1], x.shape[2], x.device).to(x.dtype)
-        if x.shape[1] > self.table.shape[0]:
+            return x + sinusoids(x.shape[1], x.shape[2], x.device, first=first).to(x.dtype)
+        if last > self.table.shape[0]:
             raise BadInput(
-                f"Positions: {x.shape[1]} points, but positions were learned for {self.table.shape[0]}; "
+                f"Positions: {last} points, but positions were learned for {self.table.shape[0]}; "
                 "use position='sinusoidal' for any length"
             )
-        return x + self.table[: x.shape[1]]
+        return x + self.table[first:last]
 
 
-def sinusoids(length: int, width: int, device: torch.device | None = None) -> Tensor:
-    """Sines and cosines of geometric frequencies, (length, width).
+def sinusoids(length: int, width: int, device: torch.device | None = None, *, first: int = 0) -> Tensor:
+    """Sines and cosines of geometric frequencies, (length, width), from place `first` on.
 
     Example:
         >>> sinusoids(2, 4)[0]
@@ -101,5 +127,5 @@ def sinusoids(length: int, width: int, device: torch.device | None = None) -> Te
     """
     half = (width + 1) // 2
     rate = torch.exp(torch.arange(half, device=device) * (-log(10_000.0) / max(half, 1)))
-    phase = torch.arange(length, device=device)[:, None] * rate
+    phase = torch.arange(first, first + length, device=device)[:, None] * rate
     return torch.stack([phase.sin(), phase.cos()], dim=-1).flatten(1)[:, :width]

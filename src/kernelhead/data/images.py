@@ -1,0 +1,221 @@
+"""Labelled images: their type, and the sets that are read by name or from a folder."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernelhead.data.series import Indices
+from kernelhead.data.sources import check_part, in_part, read_checked
+from kernelhead.errors import BadInput, missing_extra, unknown
+
+WHO = "read_images"
+# First 16 hexadecimal digits of the SHA-256 of every file.
+DIGESTS = {
+    "mnist/mnist.npz": "06af5dfe73b70e3b",
+    "pathfinder32/hard.npz": "b33635f104571e6a",
+    "cifar10/labels.npz": "d25a012ae49aa110",
+    "cifar10/gray_train.png": "b968a42602b4f6b3",
+    "cifar10/gray_test.png": "fe58e29e68e897c8",
+    "cifar10/rgb_train8k.webp": "02e813f46a29bba9",
+    "cifar10/rgb_test2k.webp": "c1ea071be6f1c806",
+}
+DIGITS = tuple("0123456789")
+SIDE, ACROSS = 32, 100  # pixels of an image and images in a row of a sheet
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Labelled images of one size.
+
+    Shapes: x (n, c, h, w), 0 to 255; y (n,), positions in `classes`.
+
+    Args:
+        name: what the set is called.
+        x: the pixels.
+        y: the labels.
+        classes: one name a class.
+
+    Raises:
+        BadInput: pixels or labels are of another kind or shape, or a label has no class.
+
+    Example:
+        >>> pair = Images("pair", np.zeros((2, 1, 4, 4), np.uint8), np.array([0, 1]), ("no", "yes"))
+        >>> len(pair), pair.channels, pair.size
+        (2, 1, (4, 4))
+    """
+
+    name: str
+    x: NDArray[np.uint8]
+    y: NDArray[np.int64]
+    classes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        who, x, y = f"Images {self.name!r}", self.x, self.y
+        if x.ndim != 4 or 0 in x.shape or x.dtype != np.uint8:
+            raise BadInput(
+                f"{who}: `x` is {x.dtype} of shape {x.shape}, expected uint8 (n, c, h, w), none of them 0"
+            )
+        if y.shape != x.shape[:1] or y.dtype.kind not in "iu":
+            raise BadInput(f"{who}: `y` is {y.dtype} of shape {y.shape}, expected whole numbers ({len(x)},)")
+        if y.min() < 0 or y.max() >= len(self.classes):
+            raise BadInput(
+                f"{who}: labels run from {y.min()} to {y.max()}, expected 0 to {len(self.classes) - 1}"
+            )
+        object.__setattr__(self, "y", y.astype(np.int64))
+
+    def __len__(self) -> int:
+        """How many images there are."""
+        return len(self.x)
+
+    @property
+    def channels(self) -> int:
+        """Channels of a pixel, c."""
+        return int(self.x.shape[1])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width."""
+        return int(self.x.shape[2]), int(self.x.shape[3])
+
+    def take(self, indices: Indices) -> "Images":
+        """The images at these positions, in this order."""
+        return replace(self, x=self.x[indices], y=self.y[indices])
+
+
+def read_images(
+    name: str | Path,
+    *,
+    split: str = "train",
+    root: str | Path | None = None,
+    validation: float = 0.1,
+    seed: int = 0,
+) -> Images:
+    """Read one part of a set of labelled images.
+
+    - ``mnist``: 60,000 and 10,000 of 28 by 28.
+    - ``cifar10-gray``: 50,000 and 10,000 of 32 by 32 in grey; ``cifar10``: 8,000 and 2,000 of them in
+      colour. Both need the extra `image`.
+    - ``pathfinder32``: 7,000 and 1,000 of 32 by 32; label 1 where one contour joins both discs. The 1,000
+      that the file keeps for validation are not read.
+    - ``digits``: 1,797 of 8 by 8 from scikit-learn, a fifth of every class for testing; needs no root.
+    - a folder with ``train.npz`` and ``test.npz``, each with x (n, h, w) or (n, c, h, w) in uint8 and
+      y (n,); names of `classes` may stand in the first. ``./NAME`` is always a folder.
+
+    The validation part is always cut from the training part, so that `train` and `validation`
+    together are the training part, and the test part depends on no option.
+
+    Args:
+        split: train, validation or test.
+        root: folder of data sets; the environment variable KERNELHEAD_DATA if left out.
+        validation: share of every class that is held out; 0 keeps all for training.
+        seed: names the draw of the validation part.
+
+    Raises:
+        BadInput: a file is missing or is another one, or a number is out of range.
+        UnknownName: no set has that name, or there is no such split.
+        MissingExtra: Pillow is needed and not installed.
+
+    Example:
+        >>> digits = read_images("digits")
+        >>> digits.x.shape, len(digits.classes)
+        ((1295, 1, 8, 8), 10)
+        >>> len(read_images("digits", split="validation")), len(read_images("digits", split="test"))
+        (143, 359)
+    """
+    source = check_part(WHO, split)
+    path = Path(name).expanduser()
+    if str(name) in _READERS:
+        whole = _READERS[str(name)](source, root)
+    elif path.is_dir():
+        whole = _read_folder(path, source)
+    elif path.name == str(name):
+        raise unknown(WHO, "set of images", str(name), _READERS)
+    else:
+        raise BadInput(f"{WHO}: {path} is not a folder with train.npz and test.npz")
+    chosen = in_part(WHO, whole.y, split, validation=validation, seed=seed)
+    return whole if chosen.all() else whole.take(np.flatnonzero(chosen))
+
+
+def _read_mnist(source: str, root: str | Path | None) -> Images:
+    arrays = _npz("mnist/mnist.npz", root)
+    return Images("mnist", arrays[f"x_{source}"][:, None], arrays[f"y_{source}"], DIGITS)
+
+
+def _read_pathfinder(source: str, root: str | Path | None) -> Images:
+    arrays = _npz("pathfinder32/hard.npz", root)
+    x, y = arrays[f"x_{source}"][:, None], arrays[f"y_{source}"]
+    return Images("pathfinder32", x, y, ("apart", "joined"))
+
+
+def _read_gray(source: str, root: str | Path | None) -> Images:
+    labels = _npz("cifar10/labels.npz", root)
+    x = _sheet(f"cifar10/gray_{source}.png", root)
+    return Images("cifar10-gray", x, labels[f"y_{source}"], tuple(labels["classes"].tolist()))
+
+
+def _read_colour(source: str, root: str | Path | None) -> Images:
+    labels = _npz("cifar10/labels.npz", root)
+    x = _sheet("cifar10/rgb_train8k.webp" if source == "train" else "cifar10/rgb_test2k.webp", root)
+    y = labels[f"y_{source}"][labels[f"rgb_{source}_index"]]
+    return Images("cifar10", x, y, tuple(labels["classes"].tolist()))
+
+
+def _read_digits(source: str, root: str | Path | None) -> Images:
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    x = np.round(data.images * (255 / 16)).astype(np.uint8)[:, None]
+    whole = Images("digits", x, data.target, DIGITS)
+    # The draw of the test part is the same for every seed of the validation part.
+    part = "validation" if source == "test" else "train"
+    return whole.take(np.flatnonzero(in_part(WHO, whole.y, part, validation=0.2, seed=0)))
+
+
+_READERS: dict[str, Callable[[str, str | Path | None], Images]] = {
+    "mnist": _read_mnist,
+    "cifar10-gray": _read_gray,
+    "cifar10": _read_colour,
+    "pathfinder32": _read_pathfinder,
+    "digits": _read_digits,
+}
+
+
+def _read_folder(folder: Path, source: str) -> Images:
+    train = _arrays(folder / "train.npz")
+    # Classes are those of the training part, so that both parts count alike.
+    names = train["classes"] if "classes" in train else np.arange(int(train["y"].max(initial=0)) + 1)
+    held = train if source == "train" else _arrays(folder / "test.npz")
+    x = held["x"][:, None] if held["x"].ndim == 3 else held["x"]
+    return Images(folder.resolve().name, x, held["y"], tuple(map(str, names.tolist())))
+
+
+def _arrays(path: Path) -> dict[str, NDArray[Any]]:
+    try:
+        # np.load leaves a file of its own open when the archive is broken.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            found = {key: file[key] for key in ("x", "y", "classes") if key in file.files}
+    except Exception as error:  # a hostile archive can fail anywhere between zip, header and data
+        raise BadInput(f"{WHO}: {path} is not a readable .npz file: {error}") from error
+    if not {"x", "y"} <= found.keys():
+        raise BadInput(f"{WHO}: {path} holds {', '.join(found) or 'neither'}, expected x and y")
+    return found
+
+
+def _npz(place: str, root: str | Path | None) -> Any:
+    return np.load(BytesIO(read_checked(WHO, place, DIGESTS[place], root)), allow_pickle=False)
+
+
+def _sheet(place: str, root: str | Path | None) -> NDArray[np.uint8]:
+    """The images of a sheet, row by row, (n, c, h, w)."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise missing_extra(WHO, "Pillow", "image") from None
+    sheet = np.asarray(Image.open(BytesIO(read_checked(WHO, place, DIGESTS[place], root))))
+    cut = sheet.reshape(-1, SIDE, ACROSS, SIDE, sheet[0, 0].size)  # (down, h, across, w, c)
+    return cut.transpose(0, 2, 4, 1, 3).reshape(-1, sheet[0, 0].size, SIDE, SIDE)
