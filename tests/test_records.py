@@ -163,7 +163,7 @@ def test_lines_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 def test_the_files_of_a_run_have_their_own_names() -> None:
     names = [
-        records.CONFIG, records.METRICS, records.RESULT, records.SPECTRUM, records.WEIGHTS,
-        records.CHECKPOINT, records.REPORT,
+        records.CONFIG, records.METRICS, records.RESULT, records.SPECTRUM, records.KPCA,
+        records.WEIGHTS, records.CHECKPOINT, records.REPORT,
     ]  # fmt: skip
     assert len({*names}) == len(names)

@@ -18,7 +18,7 @@ import pytest
 
 import kernelhead
 from kernelhead.cli.__main__ import VERBS, main
-from kernelhead.records import CONFIG, METRICS, REPORT, RESULT, SPECTRUM, WEIGHTS, read_json
+from kernelhead.records import CONFIG, KPCA, METRICS, REPORT, RESULT, SPECTRUM, WEIGHTS, read_json
 from kernelhead.training import Recipe, load_run
 from tests.training.tiny import call, options, series, start, write_csv, write_npz
 
@@ -212,6 +212,36 @@ def test_inspect_prints_json_and_nothing_else(here: Path, capsys: pytest.Capture
     assert record["layers"][0]["path"] == "blocks.0.attention"
 
 
+def test_inspect_says_whether_attention_is_a_kernel_pca(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*train("train.csv", attention="primal+", depth=2), "--out", "plus"]) == 0
+    capsys.readouterr()
+    assert main(["inspect", "kpca", "plus", "--cases", "6", "--seed", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "blocks.0.attention: does not hold: explained 0." in out
+    assert "blocks.1.attention: not read, for PrimalAttention has no softmax pattern" in out
+    assert "6 cases of train, at most" in out
+    assert "baselines from seed 3" in out
+    for word in ("permuted", "gaussian", "redrawn", "explained", "bessel rate", "gamma absolute"):
+        assert word in out
+    record = read_json(here / "plus" / KPCA)
+    assert (record["cases"], record["seed"], len(record["layers"])) == (6, 3, 1)
+    assert main(["report", "plus", "--out", "page.html"]) == 0
+    assert "Kernel PCA of attention" in (here / "page.html").read_text(encoding="utf-8")
+
+
+def test_inspect_prints_a_kernel_pca_as_json(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*train("train.csv", attention="softmax"), "--out", "soft"]) == 0
+    capsys.readouterr()
+    assert main(["inspect", "kpca", "soft", "test.csv", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record == read_json(here / "soft" / KPCA)
+    assert record["layers"][0]["verdict"] in ("does not hold", "holds in part")
+    assert main([*train("train.csv", attention="softmax"), "--out", "soft", "--fresh"]) == 0
+    assert not (here / "soft" / KPCA).exists()
+
+
 def test_report_writes_one_page_about_several_runs(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*train("train.csv", attention="softmax"), "--out", "other"]) == 0
     assert main(["report", "run", "other", "--out", "page.html", "--title", "A <page>"]) == 0
@@ -315,6 +345,11 @@ BARE = "case,c0,c1\n1,1,2\n2,1,3\n"
         (["inspect", "spectrum", "nowhere"], "nowhere holds no weights.safetensors"),
         (["inspect", "spectrum", "broken"], "is not a whole safetensors file"),
         (["inspect", "spectrum", "run", "--cases", "0"], "expected"),
+        (
+            ["inspect", "kpca", "run"],
+            "no softmax attention to read (blocks.0.attention: PrimalAttention has no",
+        ),
+        (["inspect", "kpca", "run", "--cases", "0"], "alignments: cases is 0, expected"),
         (["report", "nowhere"], "nowhere is not a run folder: it has no config.json"),
         (["report", "run", "--out", "train.csv/r.html"], "cannot write train.csv/r.html"),
     ],

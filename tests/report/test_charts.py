@@ -1,4 +1,4 @@
-"""chart and spectrum_lines: their curves, their bytes, their place inside a page."""
+"""chart, spectrum_lines and alignment_lines: their curves, their bytes, their place inside a page."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelhead.errors import MissingExtra
-from kernelhead.report.charts import PALETTE, Line, chart, spectrum_lines
+from kernelhead.report.charts import PALETTE, Line, alignment_lines, chart, spectrum_lines
 
 HEADS = st.lists(st.lists(st.floats(1e-3, 1e3), min_size=1, max_size=6), min_size=1, max_size=3)
 
@@ -125,6 +125,20 @@ def test_spectrum_lines_ignore_scale_and_order(heads: list[list[float]], scale: 
         assert (np.asarray(curve.low) <= np.asarray(curve.high)).all()
     assert (np.diff(curves[0].y) >= -1e-9).all()
     np.testing.assert_allclose(curves[0].y[-1], 100)
+
+
+def test_a_figure_stands_beside_its_baselines() -> None:
+    lines = alignment_lines(1, [0.9, 0.8], [[0.5, 0.7], [0.6, 0.2]])
+    assert lines
+    own, chance = lines
+    assert (own.slot, chance.slot, own.dashed, chance.dashed) == (1, 1, False, True)
+    assert (list(own.x), list(own.y)) == ([0, 1], [0.9, 0.8])
+    assert (list(chance.low), list(chance.y), list(chance.high)) == ([0.5, 0.2], [0.6, 0.7], [0.6, 0.7])
+    assert ElementTree.fromstring(draw(*lines)).tag == "svg"
+
+
+def test_a_figure_that_no_head_has_is_no_line() -> None:
+    assert alignment_lines(0, [None, None], [[0.5, 0.7]]) is None
 
 
 def test_a_missing_matplotlib_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ HEADINGS = {
     "learning": "Learning curves",
     "spectra": "Singular values of every layer",
     "ranks": "Ranks of every layer",
+    "kpca": "Kernel PCA of attention",
     "configuration": "Configuration",
     "origin": "Seed, date, machine and versions",
 }
@@ -100,6 +101,17 @@ def make(tmp_path: Path) -> Callable[..., Path]:
     return build
 
 
+def aligned(path: str, verdict: str, explained: list[float | None]) -> dict[str, Any]:
+    heads = [
+        {"explained": value, "cosine_mean": value, "span_residual": 0.25, "bessel_rate": 1.0}
+        for value in explained
+    ]
+    lower = [head | {"explained": 0.5, "cosine_mean": 0.125} for head in heads]
+    return {"path": path, "kind": "SoftmaxAttention", "verdict": verdict, "heads": heads} | {
+        "baselines": {"permuted": lower, "redrawn": heads}
+    }
+
+
 def result(name: str) -> dict[str, Any]:
     return {
         **{"name": name, "data": "Vowels", "test_accuracy": 0.9, "valid_accuracy": 0.75, "best_epoch": 2},
@@ -150,7 +162,7 @@ def test_equal_names_are_told_apart_by_their_folders(make: Callable[..., Path], 
 def test_the_cells_of_a_page(make: Callable[..., Path]) -> None:
     page = Page(read([make("softmax"), make("primal", penalty=True), make("nystrom", finished=False)]))
     table, ranks, config, origin = page.tables
-    assert page.headings == list(HEADINGS.values())
+    assert page.headings == [name for name in HEADINGS.values() if name != HEADINGS["kpca"]]
     assert table[0][:4] == ["Run", "Test", "Validation", "Parameters"]
     assert table[0][4:] == ["Seconds per epoch", "Peak memory, MiB", "Attention", "Data"]
     measured = ["90.0 ± 1.5", "75.0 epoch 2", "1 234 567", "1.23", "1 843"]
@@ -252,6 +264,26 @@ def test_a_layer_that_only_one_run_has(make: Callable[..., Path]) -> None:
     assert page.tables[1][3][2:] == ["SoftmaxAttention heads: 0, components: 0", *"––––"]
 
 
+def test_kernel_pca_of_runs(make: Callable[..., Path]) -> None:
+    first, second, third = make("a"), make("b"), make("c")
+    layers = [aligned("one", "holds", [1.0, 0.5]), aligned("two", "cannot be told", [None, None])]
+    records.write_json(
+        first / records.KPCA, {"layers": layers, "cases": 4, "length": 29, "seed": 3, "skipped": {}}
+    )
+    records.write_json(third / records.KPCA, {"layers": [aligned("one", "does not hold", [0.5, 0.5])]})
+    page = Page(read([first, second, third]))
+    table = page.tables[2]
+    assert page.headings == list(HEADINGS.values())
+    assert table[0] == ["Layer", "Run", "Verdict", "Explained", "Cosine", "Span residual", "Bessel broken"]
+    assert table[1][:4] == ["one", "● a", "holds", "0.75 permuted 0.5 redrawn 0.75"]
+    assert table[2][:2] == ["▲ c", "does not hold"]
+    assert table[3][:4] == ["two", "● a", "cannot be told", "– permuted 0.5 redrawn –"]
+    assert ["kernel PCA seed", "3", "–", "–"] in page.tables[4]
+    labels = [str(attrs["aria-label"]) for tag, attrs in page.tags if tag == "svg"]
+    # The figure of a layer that no head has is not drawn.
+    assert labels[-1] == "Line chart: what the values of one explain, by head; runs: 2"
+
+
 def test_importing_report_does_not_import_torch() -> None:
     code = (
         "import sys, kernelhead.report; sys.exit(bool({'torch', 'jinja2', 'matplotlib'} & set(sys.modules)))"
@@ -295,6 +327,19 @@ def test_a_folder_that_is_no_run_is_named(name: str, tmp_path: Path) -> None:
             records.SPECTRUM,
             '{"layers": [{"path": "a", "heads": [["b"]]}]}',
             r"spectrum.json: expected layers",
+        ),
+        (records.KPCA, '{"cases": 3}', r"kpca.json: expected layers, each with a path, a verdict, and heads"),
+        (records.KPCA, '{"layers": [{"path": "a", "heads": [], "baselines": []}]}', r"kpca.json: expected"),
+        (
+            records.KPCA,
+            '{"layers": [{"path": "a", "verdict": 3, "heads": [], "baselines": {"b": []}}]}',
+            r"kpca",
+        ),
+        (records.KPCA, '{"layers": [{"path": "a", "verdict": "b", "heads": [], "baselines": {}}]}', r"kpca"),
+        (
+            records.KPCA,
+            '{"layers": [{"path": "a", "verdict": "b", "heads": [{}], "baselines": {"c": []}}]}',
+            r"kpca.json: expected layers",
         ),
     ],
 )

@@ -1,5 +1,16 @@
-"""Read: spectrum, flow, coupling, graph."""
+"""Read: spectrum, alignment, flow, coupling, graph."""
 
+from kernelhead.inspection.alignment import (
+    Alignment,
+    HeadAlignment,
+    Read,
+    Sides,
+    alignment,
+    kpca_record,
+    sides_of,
+)
+from kernelhead.inspection.attacks import contaminate_keys, drop_points, fgsm, pgd, spsa
+from kernelhead.inspection.calibration import brier_score, calibration_error, negative_log_likelihood
 from kernelhead.inspection.spectrum import (
     LayerSpectrum,
     effective_rank,
@@ -8,4 +19,25 @@ from kernelhead.inspection.spectrum import (
     spectrum_record,
 )
 
-__all__ = ["LayerSpectrum", "effective_rank", "energy_rank", "spectra", "spectrum_record"]
+__all__ = [
+    "Alignment",
+    "HeadAlignment",
+    "LayerSpectrum",
+    "Read",
+    "Sides",
+    "alignment",
+    "brier_score",
+    "calibration_error",
+    "contaminate_keys",
+    "drop_points",
+    "effective_rank",
+    "energy_rank",
+    "fgsm",
+    "kpca_record",
+    "negative_log_likelihood",
+    "pgd",
+    "sides_of",
+    "spectra",
+    "spectrum_record",
+    "spsa",
+]

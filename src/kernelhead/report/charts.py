@@ -159,6 +159,28 @@ def spectrum_lines(slot: int, heads: Sequence[Sequence[float]]) -> tuple[Line, L
     return _banded(slot, x, share), _banded(slot, x, decay)
 
 
+def alignment_lines(
+    slot: int, heads: Sequence[float | None], baselines: Sequence[Sequence[float | None]]
+) -> tuple[Line, Line] | None:
+    """Two curves over heads: a figure, and its highest baseline, dashed, in a band down to the lowest.
+
+    A head without the figure is a gap; None when no head has it.
+
+    Shapes: heads (h), baselines (any, h).
+
+    Example:
+        >>> own, chance = alignment_lines(0, [0.9, None], [[0.5, None], [0.7, None]])
+        >>> own.y.tolist(), chance.y.tolist(), chance.low.tolist()
+        ([0.9, nan], [0.7, nan], [0.5, nan])
+    """
+    own = np.array(heads, dtype=np.float64)  # None is NaN
+    if np.isnan(own).all():
+        return None
+    rows = np.array(baselines, dtype=np.float64)
+    x = np.arange(len(own), dtype=np.float64)
+    return Line(slot, x, own), Line(slot, x, rows.max(0), rows.min(0), rows.max(0), dashed=True)
+
+
 def _banded(slot: int, x: NDArray[np.float64], rows: NDArray[np.float64]) -> Line:
     return Line(slot, x, rows.mean(0), rows.min(0), rows.max(0))
 

@@ -11,13 +11,19 @@ from typing import Any
 
 from kernelhead import records
 from kernelhead.errors import BadInput, missing_extra
-from kernelhead.report.charts import GLYPHS, PALETTE, Line, chart, spectrum_lines
+from kernelhead.report.charts import GLYPHS, PALETTE, Line, alignment_lines, chart, spectrum_lines
 
 _RANKS = {
     "effective_rank": "Effective rank",
     "energy_rank_90": "90 % energy",
     "energy_rank_95": "95 % energy",
     "energy_rank_99": "99 % energy",
+}
+_KPCA = {
+    "explained": "Explained",
+    "cosine_mean": "Cosine",
+    "span_residual": "Span residual",
+    "bessel_rate": "Bessel broken",
 }
 _PER_EPOCH = ("epoch", "train_loss", "train_accuracy", "penalty", "valid_loss", "valid_accuracy", "seconds")
 _AT_END = (
@@ -35,6 +41,7 @@ class _Run:
     metrics: list[dict[str, Any]]
     result: dict[str, Any]
     spectrum: dict[str, Any]
+    kpca: dict[str, Any]
 
     @property
     def name(self) -> str:
@@ -42,6 +49,9 @@ class _Run:
 
     def layer(self, path: str) -> dict[str, Any] | None:
         return next((layer for layer in self.spectrum.get("layers", []) if layer["path"] == path), None)
+
+    def aligned(self, path: str) -> dict[str, Any] | None:
+        return next((layer for layer in self.kpca.get("layers", []) if layer["path"] == path), None)
 
 
 def summary(runs: Sequence[Path]) -> list[dict[str, Any]]:
@@ -117,6 +127,8 @@ def write_report(runs: Sequence[Path], out: Path, *, title: str = "kernelhead re
         layers=[(path, [Markup(svg) for svg in pair]) for path, pair in _spectra(read)],
         ranks=_ranks(read),
         rank_names=list(_RANKS.values()),
+        alignments=[(path, svg and Markup(svg), rows) for path, svg, rows in _alignments(read)],
+        kpca_names=list(_KPCA.values()),
         config=_compare([run.config for run in read], gaps_differ=True),
         origin=_compare([_origin(run) for run in read], gaps_differ=False),
     )
@@ -133,13 +145,14 @@ def _read_all(runs: Sequence[Path]) -> list[_Run]:
 def _read(folder: Path) -> _Run:
     if not (folder / records.CONFIG).is_file():
         raise BadInput(f"{folder} is not a run folder: it has no {records.CONFIG}")
-    result, spectrum = folder / records.RESULT, folder / records.SPECTRUM
+    result, spectrum, kpca = (folder / name for name in (records.RESULT, records.SPECTRUM, records.KPCA))
     run = _Run(
         folder,
         records.read_json(folder / records.CONFIG),
         records.read_lines(folder / records.METRICS),
         records.read_json(result) if result.exists() else {},
         records.read_json(spectrum) if spectrum.exists() else {},
+        records.read_json(kpca) if kpca.exists() else {},
     )
     for number, line in enumerate(run.metrics, start=1):
         _check_numbers(line, _PER_EPOCH, f"{folder / records.METRICS}, line {number}")
@@ -150,6 +163,7 @@ def _read(folder: Path) -> _Run:
         if not isinstance(run.result.get(group, {}), dict):
             raise BadInput(f"{result}: {group} is {run.result[group]!r}, expected a JSON object")
     _check_spectrum(run.spectrum, str(spectrum))
+    _check_kpca(run.kpca, str(kpca))
     return run
 
 
@@ -171,6 +185,21 @@ def _check_spectrum(record: dict[str, Any], where: str) -> None:
     except (KeyError, TypeError) as error:
         expected = f"a path, heads and {', '.join(_RANKS)}"
         raise BadInput(f"{where}: expected layers, each with {expected}, of finite numbers") from error
+
+
+def _check_kpca(record: dict[str, Any], where: str) -> None:
+    try:
+        for layer in record["layers"] if record else []:
+            columns = [layer["heads"], *layer["baselines"].values()]
+            figures = [head[key] for heads in columns for head in heads for key in _KPCA]
+            words = [layer[key] for key in ("path", "verdict")]
+            if not all(isinstance(word, str) for word in words) or len({*map(len, columns)}) != 1:
+                raise TypeError
+            if not layer["baselines"] or not all(each is None or math.isfinite(each) for each in figures):
+                raise TypeError
+    except (KeyError, TypeError, AttributeError) as error:
+        expected = f"a path, a verdict, and heads and baselines with {', '.join(_KPCA)}"
+        raise BadInput(f"{where}: expected layers, each with {expected}") from error
 
 
 def _labels(runs: Sequence[_Run]) -> list[str]:
@@ -294,12 +323,55 @@ def _ranks(runs: Sequence[_Run]) -> list[tuple[str, list[dict[str, Any]]]]:
     ]
 
 
+def _alignments(runs: Sequence[_Run]) -> list[tuple[str, str, list[dict[str, Any]]]]:
+    """For every layer its path, a chart of what is explained, if any, and a row for each run that has it."""
+    drawn = []
+    paths = dict.fromkeys(layer["path"] for run in runs for layer in run.kpca.get("layers", []))
+    for position, path in enumerate(paths):
+        layers = [(slot, layer) for slot, run in enumerate(runs) if (layer := run.aligned(path))]
+        pairs = [
+            alignment_lines(slot, _figure(layer["heads"]), [*map(_figure, layer["baselines"].values())])
+            for slot, layer in layers
+        ]
+        lines = [line for pair in pairs if pair for line in pair]
+        label = f"Line chart: what the values of {path} explain, by head; runs: {len(lines) // 2}"
+        svg = chart(lines, name=f"kpca-{position}", label=label, axes=("head", "explained")) if lines else ""
+        drawn.append((path, svg, [{"slot": slot, **_aligned_row(layer)} for slot, layer in layers]))
+    return drawn
+
+
+def _figure(heads: Sequence[Mapping[str, Any]], key: str = "explained") -> list[float | None]:
+    return [head[key] for head in heads]
+
+
+def _aligned_row(layer: Mapping[str, Any]) -> dict[str, Any]:
+    """The verdict in words, and each figure over heads beside its baselines."""
+    columns = [layer["heads"], *layer["baselines"].values()]
+    means = {key: [_known_mean(_figure(heads, key)) for heads in columns] for key in _KPCA}
+    return {
+        "verdict": layer["verdict"],
+        "figures": [
+            (
+                _number(own),
+                [f"{name} {_number(each)}" for name, each in zip(layer["baselines"], rest, strict=True)],
+            )
+            for own, *rest in means.values()
+        ],
+    }
+
+
+def _known_mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
 def _origin(run: _Run) -> dict[str, Any]:
     """Where the numbers come from: seed, date, cases, machine and versions, flat."""
     known = {"seed": run.config.get("seed")} | run.result
     plain = ("seed", "date", "classes", "train_cases", "valid_cases", "test_cases")
     flat = {key.replace("_", " "): known[key] for key in plain if known.get(key) is not None}
     flat |= {f"spectrum {key}": run.spectrum[key] for key in ("cases", "length") if key in run.spectrum}
+    flat |= {f"kernel PCA {key}": run.kpca[key] for key in ("cases", "length", "seed") if key in run.kpca}
     for group in ("machine", "versions"):
         flat |= {f"{group}: {key}": value for key, value in run.result.get(group, {}).items()}
     return flat
