@@ -37,6 +37,8 @@ class Bench:
         measure: from a cell to its figures, piece by piece, so that a late failure keeps early ones.
         warm: cells to run once beforehand, side by side, for the compilers' caches.
         device: "cuda" or "cpu".
+        folder: of the record, in docs; those of "performance" are asked together.
+        tiny: cells that every machine answers in seconds, to try the question out.
     """
 
     question: str
@@ -45,6 +47,8 @@ class Bench:
     measure: Callable[..., Iterator[dict[str, Any]]]
     warm: Sequence[Cell] = ()
     device: str = "cuda"
+    folder: str = "performance"
+    tiny: Sequence[Cell] = ()
 
 
 def answer(bench: Bench, cell: Cell) -> dict[str, Any]:
@@ -225,6 +229,16 @@ def versions() -> dict[str, str]:
     if torch.version.cuda:
         found |= {"cuda": torch.version.cuda, "cudnn": str(torch.backends.cudnn.version())}
     return found
+
+
+def commit() -> str | None:
+    """The commit of the checkout, marked where files differ from it; None where git does not know."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError:
+        return None
+    return done.stdout.strip() or None
 
 
 def _once(run: Callable[[], object]) -> float:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import import_module
 from multiprocessing import get_context
@@ -18,12 +19,13 @@ from typing import Any
 import torch
 
 from benchmarks import ROOT
-from benchmarks.harness import Bench, Cell, answer, copy_speed, gate, hurry, machine, versions
+from benchmarks.harness import Bench, Cell, answer, commit, copy_speed, gate, hurry, machine, versions
 from kernelhead.errors import BadInput, KernelheadError, unknown
-from kernelhead.records import write_json
+from kernelhead.records import read_json, write_json
 
-OUT = ROOT / "docs" / "performance"
-ORDER = ("core", "layer", "long_range", "causal", "rpc", "cpu", "ksvd")
+TINY = Path("runs") / "tiny"
+ORDER = ("core", "layer", "long_range", "causal", "rpc", "cpu", "ksvd", "robustness")
+SAME = ("question", "machine", "versions", "commit", "gated", "tiny")
 # Processes that compile side by side: those of the longest sequences hold much of the device's memory.
 WORKERS, LONG_WORKERS, LONG = 10, 3, 1_000_000
 
@@ -50,43 +52,83 @@ def load(name: str) -> Bench:
     return bench
 
 
-def chosen_benches(name: str) -> dict[str, Bench]:
-    """The one of that name, or all for a CUDA device where there is one and else all for the CPU.
+def chosen_benches(name: str, *, tiny: bool = False) -> dict[str, Bench]:
+    """The one of that name, or all of performance, for a CUDA device where there is one and else the CPU.
+
+    Args:
+        tiny: whether to ask its tiny cells, on any device.
 
     Raises:
         UnknownName: there is none of that name.
-        BadInput: it needs a CUDA device and there is none.
+        BadInput: it needs a CUDA device and there is none, or it has no tiny cells.
     """
-    if name == "all":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "all" and not tiny:
         loaded = {each: load(each) for each in questions()}
-        return {each: bench for each, bench in loaded.items() if bench.device == device}
+        fitting = {each: bench for each, bench in loaded.items() if bench.device == device}
+        return {each: bench for each, bench in fitting.items() if bench.folder == "performance"}
     bench = load(name)
-    if bench.device == "cuda" and not torch.cuda.is_available():
-        raise BadInput(f"bench {name}: needs a CUDA device, and torch sees none")
+    if tiny and not bench.tiny:
+        raise BadInput(f"bench {name}: has no tiny cells; leave --tiny out")
+    if tiny:
+        return {name: replace(bench, cells=bench.tiny, device=device)}
+    if bench.device == "cuda" and device == "cpu":
+        hint = "; --tiny tries it out on any machine" if bench.tiny else ""
+        raise BadInput(f"bench {name}: needs a CUDA device, and torch sees none{hint}")
     return {name: bench}
 
 
-def record_of(name: str, bench: Bench, out: Path, *, gated: bool) -> dict[str, Any]:
-    """Measure all cells; the record is written anew after each of them."""
+def record_of(
+    name: str,
+    bench: Bench,
+    out: Path,
+    *,
+    gated: bool,
+    tiny: bool = False,
+    resume: bool = False,
+    named: str | None = None,
+) -> dict[str, Any]:
+    """Measure all cells; the record is written anew after each of them.
+
+    Args:
+        name: of the question.
+        bench: the question.
+        out: folder of the record.
+        gated: whether tests were green before.
+        tiny: whether its cells are the tiny ones.
+        resume: whether to keep the good rows of a record that is there.
+        named: the commit, where git does not know it.
+
+    Raises:
+        BadInput: the record to resume was made elsewhere or of something else.
+    """
     record: dict[str, Any] = {
         "name": name,
         "question": bench.question,
         "machine": machine(bench.device),
         "versions": versions(),
         "date": datetime.now(UTC).date().isoformat(),
+        "commit": named or commit(),
         "gated": gated,
+        "tiny": tiny,
         "copy_bytes_a_second": copy_speed() if bench.device == "cuda" else None,
         "seconds": 0.0,
         "rows": [],
     }
     print(f"{name}: {bench.question}", flush=True)
+    path = out / f"{name}.json"
+    cells = list(bench.cells)
     started = time.perf_counter()
-    for cell in bench.cells:
+    if resume and path.exists():
+        held = _same(read_json(path), record, path)
+        record["rows"] = [row for row in held["rows"] if row["status"] == "ok"]
+        cells = [cell for cell in cells if not any({**row, **cell} == row for row in record["rows"])]
+        started -= held["seconds"]
+    for cell in cells:
         row = answer(bench, cell)
         record["rows"].append(row)
         record["seconds"] = time.perf_counter() - started
-        write_json(out / f"{name}.json", record)
+        write_json(path, record)
         print(f"{record['seconds']:6.1f} s  {_line(row)}", flush=True)
     return record
 
@@ -110,13 +152,24 @@ def warm(benches: dict[str, Bench]) -> None:
                 print(f"warm {name} {dict(cell)}: {status}", flush=True)
 
 
-def ask(name: str, *, out: Path, gated: bool, warmed: bool = False) -> None:
-    """Measure the benchmarks of a name and write their records.
+def ask(
+    name: str,
+    *,
+    out: Path | None,
+    gated: bool,
+    warmed: bool = False,
+    tiny: bool = False,
+    resume: bool = False,
+    named: str | None = None,
+) -> None:
+    """Measure the benchmarks of a name and write their records, by default into their folder in docs.
 
     Raises:
         KernelheadError: the name is unknown, the device is not there, or the gate is red.
     """
-    benches = chosen_benches(name)
+    benches = chosen_benches(name, tiny=tiny)
+    if out is None and tiny:
+        out = TINY
     # The tests of all run beside the compilers.
     gates = dict.fromkeys((bench.device, path) for bench in benches.values() for path in bench.gate)
     waits = [gate([path], device=device) for device, path in gates] if gated else []
@@ -129,8 +182,10 @@ def ask(name: str, *, out: Path, gated: bool, warmed: bool = False) -> None:
     if gated:
         print(f"gate green after {time.perf_counter() - started:.0f} s", flush=True)
     for each, bench in benches.items():
-        record_of(each, bench, out, gated=gated)
-    print(f"{', '.join(benches)} in {out}; for the page: python -m benchmarks.page")
+        folder = out or ROOT / "docs" / bench.folder
+        record_of(each, bench, folder, gated=gated, tiny=tiny, resume=resume, named=named)
+        page = "page" if bench.folder == "performance" else f"page_{each}"
+        print(f"{each} in {folder}; for the page: python -m benchmarks.{page}")
 
 
 def main(name: str = "all", argv: Sequence[str] | None = None) -> None:
@@ -139,8 +194,13 @@ def main(name: str = "all", argv: Sequence[str] | None = None) -> None:
     if name == "all":
         parser.add_argument("name", nargs="?", default="all", help=f"all, {', '.join(questions())}")
     parser.add_argument("--list", action="store_true", help="say the questions and stop")
-    parser.add_argument("--out", type=Path, default=OUT, help="folder of the records")
+    parser.add_argument("--out", type=Path, help="folder of the records; docs/performance by default")
     parser.add_argument("--no-gate", action="store_true", help="skip the tests; figures are marked ungated")
+    parser.add_argument("--tiny", action="store_true", help="few small cells, ungated, on any machine")
+    parser.add_argument(
+        "--resume", action="store_true", help="keep the good rows of the record that is there"
+    )
+    parser.add_argument("--commit", help="what is measured, where the checkout has no git")
     parser.add_argument("--warm", action="store_true", help="first compile everything side by side")
     parser.add_argument("--warm-only", action="store_true", help="compile everything and measure nothing")
     chosen = parser.parse_args(argv)
@@ -151,7 +211,15 @@ def main(name: str = "all", argv: Sequence[str] | None = None) -> None:
         elif chosen.warm_only:
             warm(chosen_benches(name))
         else:
-            ask(name, out=chosen.out, gated=not chosen.no_gate, warmed=chosen.warm)
+            ask(
+                name,
+                out=chosen.out,
+                gated=not (chosen.no_gate or chosen.tiny),
+                warmed=chosen.warm,
+                tiny=chosen.tiny,
+                resume=chosen.resume,
+                named=chosen.commit,
+            )
     except KernelheadError as error:
         print(f"kernelhead: {error}", file=sys.stderr)
         sys.exit(2)
@@ -172,11 +240,21 @@ def _compile(name: str, cell: Cell) -> str:
     return status
 
 
+def _same(held: dict[str, Any], record: dict[str, Any], path: Path) -> dict[str, Any]:
+    """A record that is there, if it may be gone on with."""
+    for name in SAME:
+        if held.get(name) != record[name]:
+            raise BadInput(
+                f"bench: {path} cannot be resumed: its {name} is {held.get(name)!r}, now {record[name]!r}"
+            )
+    return held
+
+
 def _line(row: dict[str, Any]) -> str:
     """A row for the terminal: its cell, and each figure with the floor it is held against."""
     words = []
     for name, value in row.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and "ms" in value:
             floor = row.get(f"{name}_floor_ms")
             beside = f" (floor {floor:.3f})" if floor else ""
             words.append(f"{name} {value['ms']:.3f} ms{beside}")

@@ -8,7 +8,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from kernelhead.errors import BadInput
 
-HELP = "measure speed and memory in a checkout: one question or all, after its tests"
+HELP = "measure speed, memory or robustness in a checkout: one question or all of speed, after its tests"
 EXAMPLE = "kernelhead bench core --out docs/performance"
 
 
@@ -18,17 +18,25 @@ def arguments(parser: ArgumentParser) -> None:
         "name",
         nargs="?",
         default="all",
-        help="a question; by default all for the GPU, or for the CPU where there is none",
+        help="a question; by default all of speed for the GPU, or for the CPU where there is none",
     )
-    parser.add_argument("--out", type=Path, help="folder of the JSON records; docs/performance by default")
+    parser.add_argument(
+        "--out", type=Path, help="folder of the JSON records; of speed docs/performance by default"
+    )
     parser.add_argument("--list", action="store_true", help="say the questions and stop")
     parser.add_argument("--no-gate", action="store_true", help="skip the tests; figures are marked ungated")
+    parser.add_argument("--tiny", action="store_true", help="try a question out: few small cells, ungated")
+    parser.add_argument(
+        "--resume", action="store_true", help="keep the good rows of the record that is there"
+    )
 
 
 def run(chosen: Namespace, given: list[str]) -> int:
     """Find the checkout and hand over to its benchmarks, which need none of the command line's packages."""
     root = _checkout(Path.cwd())
-    words = [chosen.name, *["--list"] * chosen.list, *["--no-gate"] * chosen.no_gate]
+    flags = {"--list": chosen.list, "--no-gate": chosen.no_gate, "--tiny": chosen.tiny}
+    flags["--resume"] = chosen.resume
+    words = [chosen.name, *(flag for flag, given in flags.items() if given)]
     words += ["--out", str(chosen.out.resolve())] if chosen.out else []
     return subprocess.run([sys.executable, "-m", "benchmarks.run", *words], cwd=root, check=False).returncode
 
