@@ -410,3 +410,29 @@ def test_gradients_across_two_sequences(n: int, m: int, join: str) -> None:
     sides = [points(2, n, 8).requires_grad_(), points(2, m, 8, seed=1).requires_grad_()]
     weights = [p.detach().requires_grad_() for p in module.parameters()]
     assert torch.autograd.gradcheck(run, [*sides, *weights], atol=1e-6, rtol=1e-4, fast_mode=True)
+
+
+@pytest.mark.parametrize("join", ["shared", "per_head"])
+@pytest.mark.parametrize("landmarks", [None, 5])
+def test_inference_folds_the_join_into_the_out_projection(join: str, landmarks: int | None) -> None:
+    layer = PrimalAttention(12, heads=2, rank=3, landmarks=landmarks, join=join).double()
+    x, mask = points(3, 600, 12), keep([600, 400, 1], 600)
+    expected = layer(x, mask=mask)
+    with torch.no_grad():
+        assert layer._folded(x) is not None
+        assert_exact(layer(x, mask=mask), expected)
+
+
+def test_what_is_hooked_is_not_folded() -> None:
+    layer, x = PrimalAttention(12, heads=2, rank=3), points(2, 600, 12, dtype=torch.float32)
+    with torch.no_grad():
+        plain = layer(x)
+        for part in (layer.out, layer.join):
+            hook = part.register_forward_hook(lambda *_: None)
+            assert layer._folded(x) is None
+            torch.testing.assert_close(layer(x), plain)
+            hook.remove()
+    assert layer._folded(x) is None
+    with torch.no_grad():
+        assert PrimalAttention(12, heads=2, rank=4)._folded(x) is None
+        assert layer._folded(x[:, :100]) is None

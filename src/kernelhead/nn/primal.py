@@ -19,6 +19,7 @@ from kernelhead.ops.primal import (
     prefix_weights,
     primal_attention,
     primal_attention_moments,
+    primal_pairs,
     primal_scores,
     primal_weights,
     running_means,
@@ -30,6 +31,7 @@ from kernelhead.shapes import check_mask, check_size
 INITS = {"orthonormal": orthonormal_columns, "published": unit_frobenius}
 JOINS = ("shared", "per_head")
 PART = 512
+FOLDED = 1024  # points from which a folded map is worth making
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
@@ -179,38 +181,51 @@ class PrimalAttention(AbstractKernelAttention):
     def _attend_locally(self, x: Tensor, mask: Tensor | None) -> Tensor:
         """Once the weights are known each output needs its own point only."""
         left, right = self._weights(x, mask)
+        fold = self._folded(x)
 
-        def joined(part: slice) -> Tensor:
+        def made(part: slice) -> Tensor:
             real = None if mask is None else mask[:, None, part]
-            both, join = self._projected(x[:, part]), (self.join.weight, self._bias())
-            return merge_heads(
-                primal_attention(both, None, left, right, *join, kernel=self.kernel, mask=real)
+            both = self._projected(x[:, part])
+            if fold is not None:
+                pairs = primal_pairs(both, None, left, right, kernel=self.kernel, mask=real)
+                return nn.functional.linear(merge_heads(pairs), *fold)
+            join = self.join.weight, self._bias()
+            output: Tensor = self.out(
+                merge_heads(primal_attention(both, None, left, right, *join, kernel=self.kernel, mask=real))
             )
+            return output
 
         whole = x.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling()
-        if whole or not self._untouched():
-            merged = joined(slice(None))
-        else:
-            # Nothing is kept for a backward pass: a few points at a time stay in the processor's cache.
-            starts = range(0, x.shape[1], PART)
-            merged = torch.cat([joined(slice(start, start + PART)) for start in starts], dim=1)
-        output: Tensor = self.out(merged)
-        return output
+        if whole or not _plain(self.query, self.key, self.out):
+            return made(slice(None))
+        # Nothing is kept for a backward pass: a few points at a time stay in the processor's cache.
+        starts = range(0, x.shape[1], PART)
+        return torch.cat([made(slice(start, start + PART)) for start in starts], dim=1)
+
+    def _folded(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The out projection after the join as one map of all scores, where that is less to do.
+
+        Shapes: x (b, n, c); returns (c, 2 h s) and (c,).
+        """
+        pairs, head = 2 * self.rank, self.width // self.heads
+        # On a GPU reading and writing is what costs, and as many scores as features save none of it.
+        fewer = pairs <= head if x.device.type == "cpu" else pairs < head
+        enough = x.shape[0] * x.shape[1] >= FOLDED
+        if torch.is_grad_enabled() or not (fewer and enough and _plain(self.out) and not _hooked(self.join)):
+            return None
+        out = self.out.weight.unflatten(-1, (self.heads, head))  # (c, h, d)
+        join, bias = self.join.weight.to(out.dtype), self.join.bias.to(out.dtype)
+        weight = (out.transpose(0, 1) @ join).transpose(0, 1).flatten(1)
+        return weight, self.out.bias + (out * bias).sum((1, 2))
 
     def _projected(self, x: Tensor) -> Tensor:
         """Queries and keys, (b, n, 2, h, d), by one product unless someone changed a projection."""
-        if self._untouched():
+        if _plain(self.query, self.key):
             weight = torch.cat([self.query.weight, self.key.weight])
             both = nn.functional.linear(x, weight, torch.cat([self.query.bias, self.key.bias]))
         else:
             both = torch.cat([self.query(x), self.key(x)], dim=-1)
         return both.unflatten(-1, (2, self.heads, self.width // self.heads))
-
-    def _untouched(self) -> bool:
-        """Whether both projections are plain linear maps, with nothing hooked to their call."""
-        sides = self.query, self.key
-        plain = all(type(side) is nn.Linear and side.bias is not None for side in sides)
-        return plain and not any(getattr(side, hooks) for side in sides for hooks in HOOKS)
 
     def _attend_prefix(
         self, x: Tensor, query: Tensor, key: Tensor, real: Tensor | None, keep: str
@@ -403,6 +418,15 @@ class HeadLinear(nn.Module):
     def forward(self, scores: Tensor) -> Tensor:
         """(b, h, n, i) to (b, h, n, o)."""
         return scores @ self.weight.mT + self.bias.unsqueeze(-2)
+
+
+def _plain(*modules: nn.Module) -> bool:
+    """Whether all are linear maps as torch has them, with a bias and nothing hooked to their call."""
+    return all(type(each) is nn.Linear and each.bias is not None and not _hooked(each) for each in modules)
+
+
+def _hooked(module: nn.Module) -> bool:
+    return any(getattr(module, hooks) for hooks in HOOKS)
 
 
 def _count(points: Tensor, mask: Tensor | None) -> Tensor:

@@ -5,7 +5,7 @@ from torch import Tensor
 
 from kernelhead.errors import BadInput
 from kernelhead.kernels import AbstractKernel, Cosine
-from kernelhead.ops.backends import landmark_backend, primal_backend, scan_backend
+from kernelhead.ops.backends import WIDEST, landmark_backend, primal_backend, scan_backend
 from kernelhead.ops.eager import primal as eager
 from kernelhead.shapes import check_axes, check_mask
 
@@ -235,6 +235,40 @@ def primal_attention_moments(
     output = eager.primal_attention(query, key, left, right, join, bias, kernel, mask)
     left_moments = eager.score_moments(kernel.left_features(query), left, mask)
     return output, left_moments, eager.score_moments(kernel.right_features(key), right, mask)
+
+
+def primal_pairs(
+    query: Tensor,
+    key: Tensor | None,
+    left: Tensor,
+    right: Tensor,
+    *,
+    kernel: AbstractKernel = COSINE,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """Both scores of each point side by side, $[e_i; r_i]$, what a join takes; without gradients.
+
+    Shapes: as `primal_attention`; returns (... n 2s), zero at padded points.
+
+    Example:
+        >>> x, w = torch.eye(3), torch.ones(3, 2)
+        >>> primal_pairs(x, x, w, 2 * w)[0]
+        tensor([1., 1., 2., 2.])
+    """
+    packed, (query, key) = (query if key is None else None), _sides(query, key)
+    who, s = "primal_pairs", left.shape[-1]
+    _check_sides(who, query, key, left, right, kernel)
+    check_axes(who, query=(query, "... n d"), key=(key, "... n d"))
+    _check_real(who, mask, query)
+    left, right = left.to(query.dtype), right.to(query.dtype)
+    unit, none = torch.eye(2 * s, dtype=query.dtype, device=query.device), query.new_zeros(2 * s)
+    with torch.no_grad():
+        if 2 * s <= WIDEST and primal_backend(query, key, left, unit, none, kernel, mask) == "triton":
+            from kernelhead.ops.triton.library import primal_core
+
+            points: tuple[Tensor, Tensor | None] = (query, key) if packed is None else (packed, None)
+            return primal_core(*points, left, right, unit, none, _flat(mask), False, False)[0]
+        return torch.cat(eager.primal_scores(query, key, left, right, kernel, mask), dim=-1)
 
 
 def score_moments(features: Tensor, weight: Tensor, *, mask: Tensor | None = None) -> Tensor:

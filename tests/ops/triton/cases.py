@@ -127,6 +127,20 @@ def check(case: Case, dtype: torch.dtype, device: str) -> None:
         assert_within(actual, eager=eagerly, oracle=exact)
 
 
+def check_join(o: int, dtype: torch.dtype, device: str) -> None:
+    """A join to a width that is not a head's."""
+    (query, key, left, right, _, _), mask = Case(n=20, masked=True).inputs(dtype, device)
+    join, bias = points(o, 6, seed=4, dtype=dtype).to(device), points(o, seed=5, dtype=dtype).to(device)
+    given = query, key, left, right, join, bias
+    real = None if mask is None else mask[:, None]
+    oracle = eager.primal_attention(*(each.double() for each in given), COSINE, real)
+    plain = eager.primal_attention(*given, COSINE, real)
+    for moments in (False, True):
+        with poisoned():
+            made, *_ = kernels.forward(*given, mask, moments)
+        assert_within(made, eager=plain, oracle=oracle)
+
+
 @dataclass(frozen=True)
 class Landmarks:
     """Weights from landmarks: a shape with its options; as many places as landmarks, some maybe repeated."""

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 from kernelhead.ops.triton.library import primal_core, traced_backward, traced_core, traced_landmarks
-from tests.ops.triton.cases import CASES, LANDMARKS, Case, check, check_landmarks
+from tests.ops.triton.cases import CASES, LANDMARKS, Case, check, check_join, check_landmarks
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
@@ -25,6 +25,11 @@ def test_landmarks_as_a_custom_op(name: str) -> None:
     (x, left, right), places = LANDMARKS[name].inputs(torch.float32, "cpu")
     given = (x.requires_grad_(), places, left.requires_grad_(), right.requires_grad_(), torch.float32)
     torch.library.opcheck(traced_landmarks, given)
+
+
+@pytest.mark.parametrize("o", [1, 6, 40])
+def test_a_join_to_another_width(o: int) -> None:
+    check_join(o, torch.float32, "cpu")
 
 
 def inputs_of(case: Case, packed: bool) -> tuple[list[Tensor | None], Tensor | None]:

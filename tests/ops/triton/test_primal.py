@@ -21,7 +21,7 @@ pytest.importorskip("triton", reason="the extra gpu is not installed")
 
 from kernelhead.ops.triton.library import primal_core, traced_backward, traced_core, traced_landmarks
 from kernelhead.ops.triton.primal import plan
-from tests.ops.triton.cases import CASES, LANDMARKS, Case, Landmarks, check, check_landmarks
+from tests.ops.triton.cases import CASES, LANDMARKS, Case, Landmarks, check, check_join, check_landmarks
 
 ROOT = Path(__file__).parents[3]
 gpu = pytest.mark.gpu
@@ -40,7 +40,7 @@ def test_the_interpreter_runs_the_same_kernels() -> None:
         check=False,
     )
     assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-1000:]
-    assert f"{2 * len(CASES) + 3 * len(LANDMARKS) + 13} passed" in made.stdout
+    assert f"{2 * len(CASES) + 3 * len(LANDMARKS) + 16} passed" in made.stdout
 
 
 @pytest.mark.parametrize("size", [2, 4])
@@ -73,6 +73,23 @@ def test_kernels(name: str, dtype: torch.dtype) -> None:
 )
 def test_widths_and_ranks(d: int, s: int, dtype: torch.dtype) -> None:
     check(Case(n=300, d=d, s=s, masked=True, per_row=d < 64), dtype, "cuda")
+
+
+@gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("o", [1, 6, 40, 128])
+def test_a_join_to_another_width(o: int, dtype: torch.dtype) -> None:
+    check_join(o, dtype, "cuda")
+
+
+@gpu
+def test_folded_inference_on_the_gpu() -> None:
+    layer, x = PrimalAttention(64, heads=2, rank=3, landmarks=5).cuda(), points(3, 600, 64).float().cuda()
+    mask = keep([600, 400, 1], 600).cuda()
+    expected = layer(x, mask=mask)
+    with torch.no_grad():
+        assert layer._folded(x) is not None
+        torch.testing.assert_close(layer(x, mask=mask), expected, rtol=1e-4, atol=1e-5)
 
 
 @gpu

@@ -64,7 +64,7 @@ def _(
     side, _ = _sides(query, key)
     shape = (*side.shape[:2], left.shape[-1]) if moments else (0,)
     sums = [side.new_empty(shape, dtype=torch.float32) for _ in range(2)]
-    return primal.empty_output(side), sums[0], sums[1]
+    return primal.empty_output(side, join.shape[-2]), sums[0], sums[1]
 
 
 @torch.library.custom_op("kernelhead::primal_core_backward", mutates_args=())

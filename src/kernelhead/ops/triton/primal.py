@@ -98,10 +98,10 @@ def _forward(
     counts, starts_q, totals_q, starts_k, totals_k,
     query_b, query_h, query_n, key_b, key_h, key_n, weight_b, weight_h, join_h, bias_h, mask_b,
     out_b, out_h, out_n,
-    batch, heads, n, d, s, chunk, splits, tiles, spans,
-    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr, SPAN: tl.constexpr,
-    CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr, MOMENTS: tl.constexpr, ADD: tl.constexpr,
-    PRECISION: tl.constexpr,
+    batch, heads, n, d, s, o_width, chunk, splits, tiles, spans,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_O: tl.constexpr,
+    SPAN: tl.constexpr, CAUSAL: tl.constexpr, HAS_MASK: tl.constexpr, MOMENTS: tl.constexpr,
+    ADD: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     program = tl.program_id(0).to(tl.int64)
     head, split, row = program % heads, (program // heads) % splits, program // (heads * splits)
@@ -109,11 +109,13 @@ def _forward(
     columns = (features < d)[None, :]
     kind = query.dtype.element_ty
     start, stop = split * chunk, tl.minimum(split * chunk + chunk, n)
-    shift = tl.load(bias + head * bias_h + features, mask=features < d, other=0.0).to(tl.float32)
+    made = tl.arange(0, BLOCK_O)
+    kept = (made < o_width)[None, :]
+    shift = tl.load(bias + head * bias_h + made, mask=made < o_width, other=0.0).to(tl.float32)
     weight_l = _weights(left, row, head, weight_b, weight_h, s, d, s, BLOCK_D, BLOCK_S)
     weight_r = _weights(right, row, head, weight_b, weight_h, s, d, s, BLOCK_D, BLOCK_S)
-    join_l = _weights(join, 0, head, 0, join_h, 2 * s, d, s, BLOCK_D, BLOCK_S)
-    join_r = _weights(join + s, 0, head, 0, join_h, 2 * s, d, s, BLOCK_D, BLOCK_S)
+    join_l = _weights(join, 0, head, 0, join_h, 2 * s, o_width, s, BLOCK_O, BLOCK_S)
+    join_r = _weights(join + s, 0, head, 0, join_h, 2 * s, o_width, s, BLOCK_O, BLOCK_S)
     if not MOMENTS:
         map_l = tl.dot(weight_l, tl.trans(join_l), input_precision=PRECISION).to(kind)
         map_r = tl.dot(weight_r, tl.trans(join_r), input_precision=PRECISION).to(kind)
@@ -148,13 +150,13 @@ def _forward(
         else:
             o = tl.dot(q, map_l, input_precision=PRECISION) * scale_q[:, None]
             o += tl.dot(k, map_r, input_precision=PRECISION) * scale_k[:, None]
-        place = _place(out, row, head, at, out_b, out_h, out_n, BLOCK_N, BLOCK_D)
+        place = _place(out, row, head, at, out_b, out_h, out_n, BLOCK_N, BLOCK_O)
         if ADD:
-            o += tl.load(place, mask=wanted, other=0.0).to(tl.float32)
+            o += tl.load(place, mask=real[:, None] & kept, other=0.0).to(tl.float32)
         else:
             o += shift[None, :]
         o = tl.where(real[:, None], o, 0.0)
-        tl.store(place, o.to(kind), mask=exists[:, None] & columns)
+        tl.store(place, o.to(kind), mask=exists[:, None] & kept)
     if MOMENTS:
         place = ((2 * split * batch + row) * heads + head) * s + scores
         tl.store(left_sums + place, tl.sum(squares_l, axis=0), mask=scores < s)
@@ -346,11 +348,13 @@ def forward(
     causal: bool = False,
     layout: Plan | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Output (b, h, n, d) and sums over real points of both squared scores, (b, h, s), or nothing of them.
+    """Output (b, h, n, o) and sums over real points of both squared scores, (b, h, s), or nothing of them.
 
-    If causal, queries and keys are replaced by their running means over real points.
+    The join is (o, 2s); that o is d is asked by the backward pass only. If causal, queries and keys
+    are replaced by their running means over real points.
     """
-    out, mask = empty_output(query), None if mask is None else mask.contiguous()
+    out = empty_output(query, join.shape[-2])
+    mask = None if mask is None else mask.contiguous()
     parts = [
         _launch_forward(query, key, *some, bias, mask, out, moments, causal, at > 0, layout)
         for at, some in enumerate(_slices(query, left, right, join))
@@ -388,8 +392,9 @@ def _launch_forward(
         query, key, left, right, join, bias, mask, out, *made, *scans,
         *query.stride()[:3], *key.stride()[:3], weight_b, weight_h, join_h, bias_h, n,
         *out.stride()[:3],
-        batch, heads, n, d, s, layout.chunk, layout.splits, tiles, spans,
-        BLOCK_N=layout.tile, BLOCK_D=block_of(d), BLOCK_S=block_of(s), SPAN=LENGTH, CAUSAL=causal,
+        batch, heads, n, d, s, join.shape[-2], layout.chunk, layout.splits, tiles, spans,
+        BLOCK_N=layout.tile, BLOCK_D=block_of(d), BLOCK_S=block_of(s), BLOCK_O=block_of(join.shape[-2]),
+        SPAN=LENGTH, CAUSAL=causal,
         HAS_MASK=mask is not None, MOMENTS=moments, ADD=add, PRECISION=precision_of(query.dtype),
         num_warps=layout.warps, num_stages=layout.stages,
     )  # fmt: skip
@@ -511,12 +516,18 @@ def _side_by_side(parts: tuple[Tensor, ...]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
 
-def empty_output(query: Tensor) -> Tensor:
-    """Room for the output: laid out as the query where that is dense, else with heads inside points."""
-    if query.is_contiguous():
-        return torch.empty_like(query)
+def empty_output(query: Tensor, width: int | None = None) -> Tensor:
+    """Room for an output: laid out as the query where that is dense, else with heads inside points.
+
+    Args:
+        query: (b, h, n, d).
+        width: of the output; d by default.
+    """
     batch, heads, n, d = query.shape
-    return query.new_empty((batch, n, heads, d)).transpose(1, 2)
+    width = width or d
+    if query.is_contiguous():
+        return query.new_empty((batch, heads, n, width))
+    return query.new_empty((batch, n, heads, width)).transpose(1, 2)
 
 
 def _ready_weights(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, int, int]:
