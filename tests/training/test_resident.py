@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from kernelhead.errors import BadInput, UnknownName
 from kernelhead.models import SequenceClassifier
 from kernelhead.training.resident import Course, fit_resident, scores_of
-from tests.inputs import points
+from tests.inputs import keep, points
 
 
 def cases(count: int = 48) -> tuple[Tensor, Tensor]:
@@ -56,6 +56,18 @@ def test_every_case_is_seen_once_an_epoch() -> None:
     fit_resident(nn.Linear(1, 1), x, torch.arange(20), Course(10, 4), loss=loss)
     assert sorted(seen[:20]) == sorted(seen[20:]) == list(range(20))
     assert seen[:20] != seen[20:]
+
+
+def test_several_inputs() -> None:
+    x, y = cases()
+    mask = keep([6, 3] * 24, 6)
+
+    def loss(net: nn.Module, inputs: tuple[Tensor, Tensor], targets: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(net(*inputs), targets)
+
+    net = model()
+    fit_resident(net, (x, mask), y, Course(5, 16), loss=loss)
+    torch.testing.assert_close(scores_of(net, (x, mask), batch=10), net.eval()(x, mask))
 
 
 def test_rates() -> None:

@@ -4,20 +4,22 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import cos, pi
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kernelhead.errors import BadInput, unknown
-from kernelhead.nn import PrimalAttention, ksvd_penalty, record
+from kernelhead.nn import PrimalAttention, evaluating, ksvd_penalty, record
 from kernelhead.shapes import check_size
 
 SCHEDULES = ("cosine", "constant")
 PRECISIONS = {"32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 WARM = 3
 
-Loss = Callable[[nn.Module, Tensor, Tensor], Tensor]
+Inputs = Tensor | tuple[Tensor, ...]
+Loss = Callable[[nn.Module, Any, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,7 @@ def cross_entropy(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
 
 def fit_resident(
     model: nn.Module,
-    x: Tensor,
+    x: Inputs,
     y: Tensor,
     course: Course,
     *,
@@ -121,11 +123,11 @@ def fit_resident(
     optimiser, is captured as one graph and replayed; elsewhere the same step runs plainly. With `eta`
     the KSVD penalty of all primal layers is added, its mean over the batch inside the square.
 
-    Shapes: x (cases, ...) as `loss` takes it, y (cases, ...).
+    Shapes: x (cases, ...) as `loss` takes it, or several such, for example with a mask; y (cases, ...).
 
     Args:
         model: on the device of x and y, in training mode.
-        x: inputs of all cases.
+        x: inputs of all cases; several as a tuple, of which `loss` then gets one with a batch of each.
         y: targets of all cases.
         course: how to train.
         loss: from the model and a batch to a scalar; may change the inputs, at random too.
@@ -141,16 +143,18 @@ def fit_resident(
         >>> fitted.losses[-1] < 0.5 * fitted.losses[0]
         True
     """
-    if len(x) != len(y) or len(x) < course.batch:
+    parts = x if isinstance(x, tuple) else (x,)
+    if {len(part) for part in parts} != {len(y)} or len(y) < course.batch:
+        counts = " and ".join(str(len(part)) for part in parts)
         raise BadInput(
-            f"fit_resident: {len(x)} inputs and {len(y)} targets, expected the same number of both and at "
+            f"fit_resident: {counts} inputs and {len(y)} targets, expected the same number of all and at "
             f"least a batch of {course.batch}"
         )
-    run = _Steps(model, x, y, course, loss, x.is_cuda if compiled is None else compiled)
+    run = _Steps(model, x, y, course, loss, y.is_cuda if compiled is None else compiled)
     model.train()
     warm = min(WARM, course.steps)
     run.warm_up(warm)
-    step = run.captured() if x.is_cuda and course.steps > warm else run.step
+    step = run.captured() if y.is_cuda and course.steps > warm else run.step
     started = time.perf_counter()
     for number in range(warm, course.steps):
         run.shuffle(number)
@@ -159,56 +163,60 @@ def fit_resident(
     seconds = time.perf_counter() - started
     if not torch.isfinite(run.losses[-1]):
         raise BadInput(f"fit_resident: the loss is {losses[-1]} after {course.steps} steps; lower the lr")
-    peak = torch.cuda.max_memory_allocated(x.device) / 2**30 if x.is_cuda else 0.0
+    peak = torch.cuda.max_memory_allocated(y.device) / 2**30 if y.is_cuda else 0.0
     return Fitted(losses, seconds, (course.steps - warm) / max(seconds, 1e-9), peak)
 
 
 @torch.no_grad()
-def scores_of(model: nn.Module, x: Tensor, *, batch: int = 1024, precision: str = "32") -> Tensor:
+def scores_of(model: nn.Module, x: Inputs, *, batch: int = 1024, precision: str = "32") -> Tensor:
     """Outputs for all cases in evaluation mode, a batch at a time, float32.
+
+    Args:
+        model: called with a batch of each input.
+        x: inputs of all cases; several as a tuple.
+        batch: cases of a call.
+        precision: "32", "bf16" or "fp16".
 
     Raises:
         UnknownName: no such precision.
     """
     if precision not in PRECISIONS:
         raise unknown("scores_of", "precision", precision, PRECISIONS)
-    before = model.training
-    model.eval()
-    try:
-        with _cast(x.device, precision):
-            return torch.cat([model(part).float() for part in x.split(batch)])
-    finally:
-        model.train(before)
+    parts = x if isinstance(x, tuple) else (x,)
+    with evaluating(model), _cast(parts[0].device, precision):
+        return torch.cat(
+            [model(*each).float() for each in zip(*(part.split(batch) for part in parts), strict=True)]
+        )
 
 
 class _Steps:
     """One step of a course, with all that it reads and writes in fixed places."""
 
     def __init__(
-        self, model: nn.Module, x: Tensor, y: Tensor, course: Course, loss: Loss, compiled: bool
+        self, model: nn.Module, x: Inputs, y: Tensor, course: Course, loss: Loss, compiled: bool
     ) -> None:
         self.model, self.x, self.y, self.course = model, x, y, course
-        device = x.device
+        device, self.on_gpu = y.device, y.is_cuda
         self.rates, self.losses = course.rates().to(device), torch.zeros(course.steps, device=device)
         self.number, self.spot = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
-        self.epoch = len(x) // course.batch
+        self.epoch = len(y) // course.batch
         self.order = torch.zeros(self.epoch, course.batch, dtype=torch.int64, device=device)
         self.source = torch.Generator().manual_seed(course.seed)
         weights = [weight for weight in model.parameters() if weight.requires_grad]
         decayed = [weight for weight in weights if weight.dim() > 1]
         others = [weight for weight in weights if weight.dim() <= 1]
-        self.lr = torch.tensor(course.lr, device=device) if x.is_cuda else course.lr
+        self.lr = torch.tensor(course.lr, device=device) if self.on_gpu else course.lr
         groups = [
             {"params": decayed, "weight_decay": course.weight_decay},
             {"params": others, "weight_decay": 0.0},
         ]
         self.weights = weights
         self.optimiser = torch.optim.AdamW(
-            [group for group in groups if group["params"]], lr=self.lr, fused=True, capturable=x.is_cuda
+            [group for group in groups if group["params"]], lr=self.lr, fused=True, capturable=self.on_gpu
         )
         penalised = course.eta > 0 and any(isinstance(each, PrimalAttention) for each in model.modules())
 
-        def objective(inputs: Tensor, targets: Tensor) -> Tensor:
+        def objective(inputs: Inputs, targets: Tensor) -> Tensor:
             with _cast(device, course.precision):
                 if not penalised:
                     return loss(model, inputs, targets)
@@ -221,7 +229,7 @@ class _Steps:
     def shuffle(self, number: int) -> None:
         """A new order of the cases where an epoch begins."""
         if number % self.epoch == 0:
-            drawn = torch.randperm(len(self.x), generator=self.source)[: self.order.numel()]
+            drawn = torch.randperm(len(self.y), generator=self.source)[: self.order.numel()]
             self.order.copy_(drawn.view_as(self.order))
             self.spot.zero_()
 
@@ -234,7 +242,7 @@ class _Steps:
             for group in self.optimiser.param_groups:
                 group["lr"] = float(rate)
         self.optimiser.zero_grad(set_to_none=True)
-        made = self.objective(self.x.index_select(0, index), self.y.index_select(0, index))
+        made = self.objective(_picked(self.x, index), self.y.index_select(0, index))
         made.backward()
         if self.course.clip is not None:
             nn.utils.clip_grad_norm_(self.weights, self.course.clip, foreach=True)
@@ -245,7 +253,7 @@ class _Steps:
 
     def warm_up(self, steps: int) -> None:
         """The first steps, on a stream of their own where a graph will be captured after them."""
-        if not self.x.is_cuda:
+        if not self.on_gpu:
             for number in range(steps):
                 self.shuffle(number)
                 self.step()
@@ -265,6 +273,12 @@ class _Steps:
         with torch.cuda.graph(graph):
             self.step()
         return graph.replay
+
+
+def _picked(x: Inputs, index: Tensor) -> Inputs:
+    if isinstance(x, tuple):
+        return tuple(part.index_select(0, index) for part in x)
+    return x.index_select(0, index)
 
 
 def _cast(device: torch.device, precision: str) -> torch.autocast:
