@@ -253,3 +253,21 @@ def test_masks_that_do_not_fit_are_named() -> None:
         series()(points(4, 7, 2), keep([6] * 4, 6))
     with pytest.raises(ShapeError, match=r"`mask` has shape \(4, 6\), expected \(4, 7\)"):
         tokens()(words(4, 7), keep([6] * 4, 6))
+
+
+@pytest.mark.parametrize(("attention", "rank", "count"), [("softmax", 20, 209_802), ("primal", 20, 236_186)])
+def test_parameters_of_the_published_long_range_model(attention: str, rank: int, count: int) -> None:
+    with torch.device("meta"):
+        model = SequenceClassifier(
+            10,
+            vocabulary=32,
+            heads=2,
+            attention=attention,
+            rank=rank,
+            landmarks=10 * rank,
+            inner=128,
+            position="learned",
+            longest=2048,
+            hidden=128,
+        )
+    assert sum(weight.numel() for weight in model.parameters()) == count

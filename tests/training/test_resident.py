@@ -70,7 +70,26 @@ def test_several_inputs() -> None:
     torch.testing.assert_close(scores_of(net, (x, mask), batch=10), net.eval()(x, mask))
 
 
+def test_the_best_weights_stay() -> None:
+    x, y = cases()
+    seen: list[dict[str, Tensor]] = []
+    figures = iter([0.5, 0.9, 0.9, 0.1])
+
+    def watch(net: nn.Module) -> float:
+        seen.append({name: tensor.clone() for name, tensor in net.state_dict().items()})
+        return next(figures)
+
+    net = model()
+    fitted = fit_resident(net, x, y, Course(14, 16, lr=0.01), watch=watch, every=4)
+    assert fitted.watched == [0.5, 0.9, 0.9, 0.1]
+    assert all(torch.equal(tensor, seen[1][name]) for name, tensor in net.state_dict().items())
+
+
 def test_rates() -> None:
+    cycle = Course(100, 1, lr=25.0, schedule="one_cycle", warmup=0.2).rates()
+    assert cycle[0] < 2.5
+    assert cycle[20] == cycle.max() == 25
+    assert 0 < cycle[-1] < 0.5
     assert Course(5, 1, lr=2.0, schedule="constant", warmup=0).rates().tolist() == [2.0] * 5
     rates = Course(100, 1, lr=1.0, warmup=0.1).rates()
     assert rates[9] == rates[10] == rates.max() == 1

@@ -37,6 +37,7 @@ class SequenceClassifier(nn.Module):
         longest: most points, where positions are learned or pooling flattens.
         dropout: of positions, blocks and the head.
         init: of primal weights, "orthonormal" or "published".
+        hidden: middle width of a head of two layers; one layer if None.
 
     Raises:
         BadInput: both or neither of channels and vocabulary, or a size out of range.
@@ -67,6 +68,7 @@ class SequenceClassifier(nn.Module):
         longest: int = 0,
         dropout: float = 0.0,
         init: str = "orthonormal",
+        hidden: int | None = None,
     ) -> None:
         super().__init__()
         who = "SequenceClassifier"
@@ -99,7 +101,11 @@ class SequenceClassifier(nn.Module):
             for name in layer_names(attention, depth)
         )
         self.final_norm, self.dropout = nn.LayerNorm(width), nn.Dropout(dropout)
-        self.head = nn.Linear(width * (longest if pooling == "flatten" else 1), classes)
+        pooled = width * (longest if pooling == "flatten" else 1)
+        self.head: nn.Module = nn.Linear(pooled, classes)
+        if hidden is not None:
+            check_size(who, "hidden", hidden)
+            self.head = nn.Sequential(nn.Linear(pooled, hidden), nn.ReLU(), nn.Linear(hidden, classes))
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Class scores of every sequence."""

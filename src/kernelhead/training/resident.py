@@ -14,7 +14,7 @@ from kernelhead.errors import BadInput, unknown
 from kernelhead.nn import PrimalAttention, evaluating, ksvd_penalty, record
 from kernelhead.shapes import check_size
 
-SCHEDULES = ("cosine", "constant")
+SCHEDULES = ("cosine", "one_cycle", "constant")
 PRECISIONS = {"32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 WARM = 3
 
@@ -30,9 +30,11 @@ class Course:
         steps: of the optimiser, AdamW.
         batch: cases of a step; a part of an epoch that does not fill one is left out.
         lr: largest learning rate.
-        schedule: "cosine" to zero, or "constant".
+        schedule: "cosine" to zero, "one_cycle" in straight lines from lr/25 up and down to lr/250,000, or
+            "constant".
         warmup: share of the steps in which the rate rises to `lr`.
         weight_decay: on all weights of two axes or more.
+        epsilon: of the optimiser.
         eta: weight of the KSVD penalty of primal layers.
         clip: largest norm of a gradient, or None.
         precision: "32", or "bf16" by autocast.
@@ -49,6 +51,7 @@ class Course:
     schedule: str = "cosine"
     warmup: float = 0.05
     weight_decay: float = 0.05
+    epsilon: float = 1e-8
     eta: float = 0.0
     clip: float | None = 1.0
     precision: str = "32"
@@ -79,9 +82,12 @@ class Course:
         left = max(self.steps - rise, 1)
 
         def rate(step: int) -> float:
+            up, down = (step + 1) / max(rise, 1), (step - rise) / left
+            if self.schedule == "one_cycle":
+                return 0.04 + 0.96 * up if step < rise else 1 - down * (1 - 4e-6)
             if step < rise:
-                return (step + 1) / rise
-            return 1.0 if self.schedule == "constant" else (1 + cos(pi * (step - rise) / left)) / 2
+                return up
+            return 1.0 if self.schedule == "constant" else (1 + cos(pi * down)) / 2
 
         return torch.tensor([self.lr * rate(step) for step in range(self.steps)])
 
@@ -92,12 +98,14 @@ class Fitted:
 
     Attributes:
         losses: of every step, on the batch of that step.
-        seconds: of the steps that were timed, compiling and capturing left out.
+        watched: the figure after each stretch of steps, where one was asked for.
+        seconds: of the steps that were timed; compiling, capturing and looking left out.
         steps_a_second: over the same.
         peak_gib: most memory of the device in use, zero on the CPU.
     """
 
     losses: list[float]
+    watched: list[float]
     seconds: float
     steps_a_second: float
     peak_gib: float
@@ -116,8 +124,10 @@ def fit_resident(
     *,
     loss: Loss = cross_entropy,
     compiled: bool | None = None,
+    watch: Callable[[nn.Module], float] | None = None,
+    every: int = 500,
 ) -> Fitted:
-    """Train a model on tensors that lie on its device, and leave the last weights in it.
+    """Train a model on tensors that lie on its device, and leave the last weights in it, or the best.
 
     On a CUDA device the loss is compiled and a whole step, with its choice of cases, its rate and the
     optimiser, is captured as one graph and replayed; elsewhere the same step runs plainly. With `eta`
@@ -132,6 +142,9 @@ def fit_resident(
         course: how to train.
         loss: from the model and a batch to a scalar; may change the inputs, at random too.
         compiled: whether `loss` goes through torch.compile; on CUDA by default.
+        watch: a figure of the model, the higher the better, such as its accuracy on validation data;
+            the weights of the highest are left in the model.
+        every: steps from one look to the next; the last step has one too.
 
     Raises:
         BadInput: fewer cases than a batch, x and y of different lengths, or a loss that is not finite.
@@ -155,16 +168,27 @@ def fit_resident(
     warm = min(WARM, course.steps)
     run.warm_up(warm)
     step = run.captured() if y.is_cuda and course.steps > warm else run.step
+    watched: list[float] = []
+    best, looking = {}, 0.0
     started = time.perf_counter()
     for number in range(warm, course.steps):
         run.shuffle(number)
         step()
+        if watch is not None and ((number + 1) % every == 0 or number + 1 == course.steps):
+            run.settle()
+            looked = time.perf_counter()
+            watched.append(watch(model))
+            if watched[-1] == max(watched) and watched.count(watched[-1]) == 1:
+                best = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+            looking += time.perf_counter() - looked
     losses = run.losses.tolist()
-    seconds = time.perf_counter() - started
+    seconds = time.perf_counter() - started - looking
     if not torch.isfinite(run.losses[-1]):
         raise BadInput(f"fit_resident: the loss is {losses[-1]} after {course.steps} steps; lower the lr")
     peak = torch.cuda.max_memory_allocated(y.device) / 2**30 if y.is_cuda else 0.0
-    return Fitted(losses, seconds, (course.steps - warm) / max(seconds, 1e-9), peak)
+    if best:
+        model.load_state_dict(best)
+    return Fitted(losses, watched, seconds, (course.steps - warm) / max(seconds, 1e-9), peak)
 
 
 @torch.no_grad()
@@ -212,7 +236,11 @@ class _Steps:
         ]
         self.weights = weights
         self.optimiser = torch.optim.AdamW(
-            [group for group in groups if group["params"]], lr=self.lr, fused=True, capturable=self.on_gpu
+            [group for group in groups if group["params"]],
+            lr=self.lr,
+            eps=course.epsilon,
+            fused=True,
+            capturable=self.on_gpu,
         )
         penalised = course.eta > 0 and any(isinstance(each, PrimalAttention) for each in model.modules())
 
@@ -251,6 +279,11 @@ class _Steps:
         self.number += 1
         self.spot += 1
 
+    def settle(self) -> None:
+        """Wait for what is under way, so that it is not counted as someone else's time."""
+        if self.on_gpu:
+            torch.cuda.synchronize()
+
     def warm_up(self, steps: int) -> None:
         """The first steps, on a stream of their own where a graph will be captured after them."""
         if not self.on_gpu:
@@ -265,7 +298,7 @@ class _Steps:
                 self.shuffle(number)
                 self.step()
         torch.cuda.current_stream().wait_stream(stream)
-        torch.cuda.synchronize()
+        self.settle()
 
     def captured(self) -> Callable[[], None]:
         """A step as one graph; capturing it does not run it."""
