@@ -2,10 +2,20 @@
 
 from kernelhead.data.corruptions import CORRUPTIONS, Corruption, corrupt, swap_words
 from kernelhead.data.images import Images, read_images
+from kernelhead.data.listops import draw_listops, listops_value, read_listops
+from kernelhead.data.pathfinder import draw_pathfinder
 from kernelhead.data.readers import has_test_part, known_sets, read_series, write_predictions
 from kernelhead.data.series import Series, Standardiser, batches, epoch_order, padded, split
 from kernelhead.data.synthetic import echo_motifs, echo_series
 from kernelhead.data.text import Reviews, Words, read_bytes, read_reviews, read_words
+from kernelhead.data.tokens import Tokens, as_tokens
+from kernelhead.data.trajectories import (
+    Trajectories,
+    Windows,
+    normalised_score,
+    read_trajectories,
+    windows,
+)
 
 __all__ = [
     "CORRUPTIONS",
@@ -14,21 +24,32 @@ __all__ = [
     "Reviews",
     "Series",
     "Standardiser",
+    "Tokens",
+    "Trajectories",
+    "Windows",
     "Words",
+    "as_tokens",
     "batches",
     "corrupt",
+    "draw_listops",
+    "draw_pathfinder",
     "echo_motifs",
     "echo_series",
     "epoch_order",
     "has_test_part",
     "known_sets",
+    "listops_value",
+    "normalised_score",
     "padded",
     "read_bytes",
     "read_images",
+    "read_listops",
     "read_reviews",
     "read_series",
+    "read_trajectories",
     "read_words",
     "split",
     "swap_words",
+    "windows",
     "write_predictions",
 ]

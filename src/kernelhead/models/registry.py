@@ -26,7 +26,7 @@ class Sizes:
     width: int
     heads: int
     rank: int
-    landmarks: int
+    landmarks: int | None
     causal: bool = False
     init: str = "orthonormal"
     iterations: int = 4
@@ -51,7 +51,7 @@ ATTENTIONS: dict[str, Callable[[Sizes], AbstractKernelAttention]] = {
     "softmax": lambda s: SoftmaxAttention(s.width, heads=s.heads, causal=s.causal),
     "linear": lambda s: LinearAttention(s.width, heads=s.heads, causal=s.causal),
     "performer": lambda s: PerformerAttention(s.width, heads=s.heads, causal=s.causal),
-    "nystrom": lambda s: NystromAttention(s.width, heads=s.heads, landmarks=s.landmarks),
+    "nystrom": lambda s: NystromAttention(s.width, heads=s.heads, landmarks=s.landmarks or 0),
     "symmetric": lambda s: SymmetricAttention(s.width, heads=s.heads, causal=s.causal),
     "rpc": lambda s: _rpc(s, "published"),
     "rpc_corrected": lambda s: _rpc(s, "corrected"),
