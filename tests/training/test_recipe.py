@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kernelhead.errors import BadInput, UnknownName
-from kernelhead.training import Recipe, read_recipes, recipe_from
+from kernelhead.training import FIELDS, Recipe, read_recipes, recipe_from
 
 NAMES = [field.name for field in fields(Recipe)]
 
@@ -134,8 +134,12 @@ def test_a_file_without_tables_is_one_run(tmp_path: Path) -> None:
 
 
 def test_the_recipes_of_the_house_are_read() -> None:
-    for path in (Path(__file__).parents[2] / "recipes").glob("*.toml"):
-        assert read_recipes(path)
+    # Those of fields are grids, and have tests of their own.
+    paths = [
+        path for path in (Path(__file__).parents[2] / "recipes").glob("*.toml") if path.stem not in FIELDS
+    ]
+    assert paths
+    assert all(map(read_recipes, paths))
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,22 @@ def test_it_learns_and_repeats_itself() -> None:
     assert other.losses != made[0][1].losses
 
 
+def test_dropout_comes_from_the_seed_and_leaves_the_global_generator() -> None:
+    x, y = cases()
+
+    def losses(state: int) -> list[float]:
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.Dropout(0.5), nn.Linear(8, 2))
+        torch.manual_seed(state)
+        before = torch.random.get_rng_state()
+        fitted = fit_resident(net, x, y, Course(5, 16))
+        assert torch.equal(torch.random.get_rng_state(), before)
+        return fitted.losses
+
+    with torch.random.fork_rng():
+        assert losses(1) == losses(2)
+
+
 def test_the_penalty_is_part_of_the_loss() -> None:
     x, y = cases()
     first = [fit_resident(model(), x, y, Course(1, 16, eta=eta)).losses[0] for eta in (0.0, 1.0)]

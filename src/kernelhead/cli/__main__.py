@@ -6,7 +6,7 @@ from importlib import import_module
 from kernelhead import __version__
 from kernelhead.errors import KernelheadError, missing_extra
 
-VERBS = ("train", "evaluate", "predict", "inspect", "report", "bench")
+VERBS = ("train", "evaluate", "predict", "inspect", "report", "bench", "reproduce")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -129,6 +129,8 @@ class SequenceClassifier(nn.Module):
             raise BadInput(f"{who}: {x.shape[1]} points, but pooling flattens {self.longest} at most")
         if mask is not None:
             x = x.masked_fill(~(mask if self.channels is None else mask.unsqueeze(-1)), 0)
+        if self.channels is None and x.dtype not in (torch.int32, torch.int64):
+            x = x.long()  # tokens may be kept in fewer bytes
         points = self.embedding(x) * self.scale
         if self.pooling == "cls":
             front = self.front.to(points.dtype).expand(points.shape[0], 1, -1)

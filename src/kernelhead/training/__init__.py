@@ -1,5 +1,8 @@
-"""The one training loop, its recipes, and the folders that runs leave behind."""
+"""The one training loop, its recipes, the folders that runs leave behind, and grids of jobs."""
 
+from kernelhead.training.fields import FIELDS, Field, jobs_of, reproduce, standing
+from kernelhead.training.grid import Job, Outcome, run_jobs, select
+from kernelhead.training.ledger import Ledger
 from kernelhead.training.loop import (
     Interrupted,
     Watcher,
@@ -11,13 +14,24 @@ from kernelhead.training.loop import (
 )
 from kernelhead.training.recipe import Recipe, read_recipes, recipe_from
 from kernelhead.training.resident import Course, Fitted, cross_entropy, fit_resident, scores_of
+from kernelhead.training.rollouts import Environment, Rollout, make_environment, rollout
 from kernelhead.training.runs import Trained, build, check_recipe, load_run, train_run
+from kernelhead.training.table import Goal, Page, markdown
 
 __all__ = [
+    "FIELDS",
     "Course",
+    "Environment",
+    "Field",
     "Fitted",
+    "Goal",
     "Interrupted",
+    "Job",
+    "Ledger",
+    "Outcome",
+    "Page",
     "Recipe",
+    "Rollout",
     "Trained",
     "Watcher",
     "accuracy_and_loss",
@@ -27,11 +41,19 @@ __all__ = [
     "fit",
     "fit_resident",
     "is_main",
+    "jobs_of",
     "load_run",
+    "make_environment",
     "make_fabric",
+    "markdown",
     "read_recipes",
     "recipe_from",
+    "reproduce",
+    "rollout",
+    "run_jobs",
     "scores",
     "scores_of",
+    "select",
+    "standing",
     "train_run",
 ]

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from kernelhead.errors import BadInput, unknown
 from kernelhead.nn import PrimalAttention, evaluating, ksvd_penalty, record
+from kernelhead.rng import seeded
 from kernelhead.shapes import check_size
 
 SCHEDULES = ("cosine", "one_cycle", "constant")
@@ -38,7 +39,7 @@ class Course:
         eta: weight of the KSVD penalty of primal layers.
         clip: largest norm of a gradient, or None.
         precision: "32", or "bf16" by autocast.
-        seed: of the order of the cases; weights come from the caller.
+        seed: of the order of the cases and of what is drawn in training; weights come from the caller.
 
     Raises:
         BadInput: a number is out of range.
@@ -163,32 +164,9 @@ def fit_resident(
             f"fit_resident: {counts} inputs and {len(y)} targets, expected the same number of all and at "
             f"least a batch of {course.batch}"
         )
-    run = _Steps(model, x, y, course, loss, y.is_cuda if compiled is None else compiled)
-    model.train()
-    warm = min(WARM, course.steps)
-    run.warm_up(warm)
-    step = run.captured() if y.is_cuda and course.steps > warm else run.step
-    watched: list[float] = []
-    best, looking = {}, 0.0
-    started = time.perf_counter()
-    for number in range(warm, course.steps):
-        run.shuffle(number)
-        step()
-        if watch is not None and ((number + 1) % every == 0 or number + 1 == course.steps):
-            run.settle()
-            looked = time.perf_counter()
-            watched.append(watch(model))
-            if watched[-1] == max(watched) and watched.count(watched[-1]) == 1:
-                best = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-            looking += time.perf_counter() - looked
-    losses = run.losses.tolist()
-    seconds = time.perf_counter() - started - looking
-    if not torch.isfinite(run.losses[-1]):
-        raise BadInput(f"fit_resident: the loss is {losses[-1]} after {course.steps} steps; lower the lr")
-    peak = torch.cuda.max_memory_allocated(y.device) / 2**30 if y.is_cuda else 0.0
-    if best:
-        model.load_state_dict(best)
-    return Fitted(losses, watched, seconds, (course.steps - warm) / max(seconds, 1e-9), peak)
+    with seeded(course.seed):
+        run = _Steps(model, x, y, course, loss, y.is_cuda if compiled is None else compiled)
+        return _fitted(run, watch, every)
 
 
 @torch.no_grad()
@@ -211,6 +189,35 @@ def scores_of(model: nn.Module, x: Inputs, *, batch: int = 1024, precision: str 
         return torch.cat(
             [model(*each).float() for each in zip(*(part.split(batch) for part in parts), strict=True)]
         )
+
+
+def _fitted(run: "_Steps", watch: Callable[[nn.Module], float] | None, every: int) -> Fitted:
+    model, course = run.model, run.course
+    model.train()
+    warm = min(WARM, course.steps)
+    run.warm_up(warm)
+    step = run.captured() if run.on_gpu and course.steps > warm else run.step
+    watched: list[float] = []
+    best, looking = {}, 0.0
+    started = time.perf_counter()
+    for number in range(warm, course.steps):
+        run.shuffle(number)
+        step()
+        if watch is not None and ((number + 1) % every == 0 or number + 1 == course.steps):
+            run.settle()
+            looked = time.perf_counter()
+            watched.append(watch(model))
+            if watched[-1] == max(watched) and watched.count(watched[-1]) == 1:
+                best = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+            looking += time.perf_counter() - looked
+    losses = run.losses.tolist()
+    seconds = time.perf_counter() - started - looking
+    if not torch.isfinite(run.losses[-1]):
+        raise BadInput(f"fit_resident: the loss is {losses[-1]} after {course.steps} steps; lower the lr")
+    peak = torch.cuda.max_memory_allocated(run.y.device) / 2**30 if run.on_gpu else 0.0
+    if best:
+        model.load_state_dict(best)
+    return Fitted(losses, watched, seconds, (course.steps - warm) / max(seconds, 1e-9), peak)
 
 
 class _Steps:

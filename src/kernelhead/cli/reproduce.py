@@ -1,0 +1,73 @@
+"""kernelhead reproduce: the grid of a field into its ledger and its page."""
+
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ArgumentParser, Namespace
+
+from kernelhead.cli.terminal import say
+from kernelhead.training import jobs_of, reproduce, standing
+
+HELP = "train the grid of a field, going on where it stopped, into a ledger and a table"
+EXAMPLE = "kernelhead reproduce uea --only JapaneseVowels primal --seeds 3 --workers 2"
+
+
+def arguments(parser: ArgumentParser) -> None:
+    """What the verb takes."""
+    parser.add_argument("field", help="uea, lra, rl, image, text or ablations")
+    parser.add_argument("--only", nargs="+", default=[], help="names of data sets and of variants")
+    parser.add_argument("--seeds", type=int, default=3, help="how many, from 0 on")
+    parser.add_argument(
+        "--protocol",
+        default="clean",
+        help="clean: validation data choose the epoch; paper: the test part does, as in the published table",
+    )
+    parser.add_argument("--workers", type=int, default=1, help="jobs at a time, one process each")
+    parser.add_argument("--threads", type=int, default=1, help="of each job")
+    parser.add_argument("--ray", type=str, help="address of a Ray cluster, or local:2 to start one here")
+    parser.add_argument(
+        "--out", type=Path, default=Path("docs/results"), help="folder of the ledger and the table"
+    )
+    parser.add_argument("--recipe", type=Path, help="TOML file of settings; recipes/FIELD.toml by default")
+    parser.add_argument("--fresh", action="store_true", help="run jobs anew that are done")
+    parser.add_argument("--list", action="store_true", help="say the jobs and where they stand, and stop")
+    parser.add_argument("--root", type=Path, help="folder of data sets; KERNELHEAD_DATA by default")
+
+
+def run(chosen: Namespace, given: list[str]) -> int:
+    """List the jobs, run those that are to do, say where the figures are."""
+    jobs = jobs_of(
+        chosen.field,
+        recipes=chosen.recipe,
+        protocol=chosen.protocol,
+        seeds=chosen.seeds,
+        only=chosen.only,
+        root=chosen.root,
+    )
+    if chosen.list:
+        for job, where in standing(jobs, out=chosen.out):
+            say(f"{where:6}  {job.key}")
+        return 0
+    rows = reproduce(
+        chosen.field,
+        jobs,
+        out=chosen.out,
+        workers=chosen.workers,
+        threads=chosen.threads,
+        ray=chosen.ray,
+        fresh=chosen.fresh,
+        root=chosen.root,
+        tell=_say_row,
+    )
+    failed = [row for row in rows if row["status"] == "failed"]
+    say(
+        f"{len(rows) - len(failed)} of {len(rows)} jobs are done; "
+        f"ledger: {chosen.out / f'{chosen.field}.json'}, table: {chosen.out / f'{chosen.field}.md'}"
+    )
+    return 1 if failed else 0
+
+
+def _say_row(row: dict[str, Any]) -> None:
+    job = f"{row['data']}, {row['variant']}, {row['protocol']}, seed {row['seed']}"
+    figures = ", ".join(f"{name} {value:.4g}" for name, value in row["figures"].items())
+    say(f"{job}: {row['error'] or figures}" + (f" ({row['seconds']:.1f} s)" if row["seconds"] else ""))

@@ -1,0 +1,135 @@
+"""What can be reproduced: one table from a field to the functions that list and run its jobs."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from kernelhead.errors import BadInput, unknown
+from kernelhead.records import write_text
+from kernelhead.shapes import check_size
+from kernelhead.training.grid import Job, Outcome, Tell, run_jobs, select
+from kernelhead.training.ledger import Ledger, Row
+from kernelhead.training.lra import LRA_PAGE, lra_jobs, lra_run
+from kernelhead.training.table import Page, markdown
+from kernelhead.training.uea import UEA_PAGE, uea_jobs, uea_run
+
+
+class Lists(Protocol):
+    """A function that lists the jobs of a field."""
+
+    def __call__(
+        self, recipes: Path, *, protocol: str, seeds: int, root: Path | None = None
+    ) -> list[Job]:  # pragma: no cover
+        """From a recipe file to jobs."""
+        ...
+
+
+class Runs(Protocol):
+    """A function of a module that runs one job; the same job gives the same figures."""
+
+    def __call__(self, job: Job, *, root: Path | None = None) -> Outcome:  # pragma: no cover
+        """From a job to what it found."""
+        ...
+
+
+@dataclass(frozen=True)
+class Field:
+    """A field: how its jobs are listed, run and shown."""
+
+    jobs: Lists
+    run: Runs
+    page: Page
+
+
+# A field is added here and nowhere else; the lines after it are those that are not there yet.
+FIELDS: dict[str, Field] = {
+    "uea": Field(uea_jobs, uea_run, UEA_PAGE),
+    "lra": Field(lra_jobs, lra_run, LRA_PAGE),
+}
+AWAITED = ("rl", "image", "text", "ablations")
+
+
+def field_of(name: str) -> Field:
+    """The field of a name.
+
+    Raises:
+        BadInput: it is planned and not there yet.
+        UnknownName: there is no such field.
+
+    Example:
+        >>> field_of("uea").page.title
+        'Time series of the UEA archive'
+    """
+    if name in FIELDS:
+        return FIELDS[name]
+    if name in AWAITED:
+        raise BadInput(f"reproduce: {name} has no jobs yet; there are those of {', '.join(FIELDS)}")
+    raise unknown("reproduce", "field", name, (*FIELDS, *AWAITED))
+
+
+def jobs_of(
+    name: str,
+    *,
+    recipes: Path | None = None,
+    protocol: str = "clean",
+    seeds: int = 3,
+    only: Sequence[str] = (),
+    root: Path | None = None,
+) -> list[Job]:
+    """The jobs of a field, all or those of some data sets and variants.
+
+    Args:
+        name: of the field.
+        recipes: its file, recipes/NAME.toml by default.
+        protocol: how a figure is chosen.
+        seeds: how many.
+        only: names of data sets and of variants; all where none is given.
+        root: folder of data sets.
+
+    Raises:
+        BadInput: the field is not there yet, or its file cannot be read.
+        UnknownName: a name that is not known.
+    """
+    listed = field_of(name).jobs(
+        recipes or Path("recipes") / f"{name}.toml",
+        protocol=protocol,
+        seeds=check_size("reproduce", "seeds", seeds),
+        root=root,
+    )
+    return select(listed, only)
+
+
+def reproduce(
+    name: str,
+    jobs: Sequence[Job],
+    *,
+    out: Path,
+    workers: int = 1,
+    threads: int = 1,
+    ray: str | None = None,
+    fresh: bool = False,
+    root: Path | None = None,
+    tell: Tell | None = None,
+) -> list[Row]:
+    """Run jobs of a field into out/NAME.json and write the page out/NAME.md; see `run_jobs`.
+
+    Returns:
+        The row of every job.
+    """
+    run: Callable[[Job], Outcome] = partial(field_of(name).run, root=root)
+    try:
+        return run_jobs(run, jobs, out=out, workers=workers, threads=threads, ray=ray, fresh=fresh, tell=tell)
+    finally:
+        rows = Ledger(out / f"{name}.json").rows()
+        if rows:
+            write_text(out / f"{name}.md", markdown(field_of(name).page, rows))
+
+
+def standing(jobs: Sequence[Job], *, out: Path) -> list[tuple[Job, str]]:
+    """Each job with where it stands in the ledger: done, failed or to do."""
+    if not jobs:
+        return []
+    rows = Ledger(out / f"{jobs[0].field}.json").by_job()
+    return [(job, rows[job.identity]["status"] if job.identity in rows else "to do") for job in jobs]

@@ -1,0 +1,211 @@
+"""A ledger as a page of Markdown: means over seeds beside published figures, and what follows by rule."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, stdev
+
+from kernelhead.training.ledger import DONE, FAILED, Row
+
+NONE = "-"
+
+
+@dataclass(frozen=True)
+class Goal:
+    """That a variant is at least as good as another one, or as a published figure, on average.
+
+    Args:
+        variant: whose figures are judged.
+        against: the variant they are held against.
+        published: against what was published for it, else against what was measured.
+    """
+
+    variant: str
+    against: str
+    published: bool = False
+
+
+@dataclass(frozen=True)
+class Page:
+    """What a field's page says beside its rows.
+
+    Args:
+        title: its first line.
+        about: what was done, in a paragraph.
+        figures: the figure to show, by protocol.
+        labels: what is said of each protocol.
+        variants: titles of the columns by variant, in order.
+        published: figures by data set and variant, on the scale of the table.
+        published_by: how those were chosen, in the heading of their columns.
+        doubtful: data sets whose published figures are shown but not held against ours, with a reason.
+        goals: what is judged.
+        scale: a figure is multiplied by it.
+        unit: of a figure after that.
+        higher: whether more is better.
+    """
+
+    title: str
+    about: str
+    figures: Mapping[str, str]
+    labels: Mapping[str, str]
+    variants: Mapping[str, str]
+    published: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    published_by: str = ""
+    doubtful: Mapping[str, str] = field(default_factory=dict)
+    goals: tuple[Goal, ...] = ()
+    scale: float = 1.0
+    unit: str = ""
+    higher: bool = True
+
+
+Cells = Mapping[tuple[str, str], list[float]]  # figures over seeds, by data set and variant
+
+
+def markdown(page: Page, rows: Sequence[Row]) -> str:
+    """The page of a ledger.
+
+    Example:
+        >>> page = Page("Tiny", "Two runs.", {"clean": "score"}, {"clean": "Clean."}, {"a": "A"})
+        >>> row = {"data": "set", "variant": "a", "protocol": "clean", "status": "done"}
+        >>> made = markdown(page, [{**row, "figures": {"score": each}} for each in (1.0, 2.0)])
+        >>> print(made.splitlines()[10])
+        | set | 1.5 ± 0.7 (2) |
+    """
+    parts = [f"# {page.title}", page.about]
+    for protocol in page.figures:
+        cells = _cells(page, rows, protocol)
+        if cells:
+            parts += [f"## {protocol}", page.labels[protocol], "\n".join(_table(page, cells))]
+            parts += [
+                f"† {data}: {reason}" for data, reason in page.doubtful.items() if _shown(page, cells, data)
+            ]
+            said = [f"- {sentence}" for goal in page.goals if (sentence := _judged(page, cells, goal))]
+            parts += ["\n".join(said)] if said else []
+            parts.append("\n".join(_costs(page, rows, protocol)))
+    failed = [
+        f"- {row['data']}, {row['variant']}, {row['protocol']}, seed {row['seed']}: {row['error']}"
+        for row in rows
+        if row["status"] == FAILED
+    ]
+    parts += ["## Failed", "\n".join(failed)] if failed else []
+    return "\n\n".join(parts) + "\n"
+
+
+def _cells(page: Page, rows: Sequence[Row], protocol: str) -> dict[tuple[str, str], list[float]]:
+    cells: dict[tuple[str, str], list[float]] = {}
+    for row in _done(rows, protocol):
+        figure = row["figures"].get(page.figures[protocol])
+        if figure is not None:
+            cells.setdefault((row["data"], row["variant"]), []).append(page.scale * figure)
+    return cells
+
+
+def _done(rows: Sequence[Row], protocol: str) -> list[Row]:
+    return [row for row in rows if row["status"] == DONE and row["protocol"] == protocol]
+
+
+def _table(page: Page, cells: Cells) -> Iterator[str]:
+    sets = [*dict.fromkeys(data for data, _ in cells)]
+    ours = _variants(page, cells)
+    theirs = [name for name in page.variants if any(name in page.published.get(data, {}) for data in sets)]
+    headings = ["data set", *(page.variants.get(name, name) for name in ours)]
+    yield _line(*headings, *(f"*{page.variants[name]}, published: {page.published_by}*" for name in theirs))
+    yield _line("---", *["---:"] * (len(ours) + len(theirs)))
+    for data in sets:
+        mark = "†" if data in page.doubtful else ""
+        published = [page.published.get(data, {}).get(name) for name in theirs]
+        yield _line(
+            data,
+            *(_spread(cells.get((data, name), [])) for name in ours),
+            *(NONE if each is None else f"*{each:.1f}{mark}*" for each in published),
+        )
+    whole = [
+        data
+        for data in sets
+        if all((data, name) in cells for name in ours) and {*theirs} <= {*page.published.get(data, {})}
+    ]
+    if len(whole) > 1:
+        means = [fmean(fmean(cells[data, name]) for data in whole) for name in ours]
+        quoted = [fmean(page.published[data][name] for data in whole) for name in theirs]
+        yield _line(
+            f"average of the {len(whole)} sets that every column has",
+            *(f"{mean:.1f}" for mean in means),
+            *(f"*{mean:.1f}*" for mean in quoted),
+        )
+
+
+def _costs(page: Page, rows: Sequence[Row], protocol: str) -> Iterator[str]:
+    """Means over the rows of a cell."""
+    yield _line("data set", "variant", "parameters", "s", "s an epoch", "peak MiB", "device")
+    yield _line("---", "---", *["---:"] * 4, "---")
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in _done(rows, protocol):
+        groups.setdefault((row["data"], row["variant"]), []).append(row)
+    for (data, name), group in groups.items():
+        yield _line(
+            data,
+            page.variants.get(name, name),
+            *(
+                _mean(group, figure, form)
+                for figure, form in (
+                    ("parameters", ",.0f"),
+                    ("seconds", ",.1f"),
+                    ("seconds_per_epoch", ".3f"),
+                    ("peak_memory_mib", ",.0f"),
+                )
+            ),
+            ", ".join(sorted({row["machine"]["device"] for row in group if row.get("machine")})) or NONE,
+        )
+
+
+def _judged(page: Page, cells: Cells, goal: Goal) -> str:
+    """One sentence: met where the mean over the sets is at least the other's; empty without a set."""
+    pairs: dict[str, tuple[float, float]] = {}
+    for (data, name), found in cells.items():
+        if goal.published:
+            other = None if data in page.doubtful else page.published.get(data, {}).get(goal.against)
+        else:
+            measured = cells.get((data, goal.against))
+            other = fmean(measured) if measured else None
+        if name == goal.variant and other is not None:
+            pairs[data] = fmean(found), other
+    if not pairs:
+        return ""
+    sign = 1 if page.higher else -1
+    ahead = {data: sign * (ours - other) for data, (ours, other) in pairs.items()}
+    ours, other = (fmean(pair[side] for pair in pairs.values()) for side in (0, 1))
+    total = sign * (ours - other)
+    behind = [f"{data} by {-lead:.1f}" for data, lead in ahead.items() if lead < 0]
+    source = f"as published ({page.published_by})" if goal.published else "of this ledger"
+    return (
+        f"{page.variants[goal.variant]} against {page.variants[goal.against]} {source}: "
+        f"{'met' if total >= 0 else f'missed by {-total:.1f}'}, {ours:.1f} to {other:.1f}{page.unit} "
+        f"on average over {len(pairs)} set{'s' * (len(pairs) > 1)}; "
+        f"at least as good on {len(pairs) - len(behind)}"
+        + (f", behind on {', '.join(behind)}." if behind else ".")
+    )
+
+
+def _variants(page: Page, cells: Cells) -> list[str]:
+    """The variants that have a figure, those of the page first."""
+    found = {name for _, name in cells}
+    return [*(name for name in page.variants if name in found), *sorted(found - {*page.variants})]
+
+
+def _shown(page: Page, cells: Cells, data: str) -> bool:
+    return data in page.published and any(name == data for name, _ in cells)
+
+
+def _spread(found: Sequence[float]) -> str:
+    """Mean and deviation over seeds, with how many there are."""
+    if len(found) < 2:
+        return f"{found[0]:.1f} (1)" if found else NONE
+    return f"{fmean(found):.1f} ± {stdev(found):.1f} ({len(found)})"
+
+
+def _mean(group: Sequence[Row], figure: str, form: str) -> str:
+    found = [row[figure] for row in group if row.get(figure) is not None]
+    return format(fmean(found), form) if found else NONE
+
+
+def _line(*words: str) -> str:
+    return f"| {' | '.join(words)} |"

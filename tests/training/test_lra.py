@@ -1,0 +1,78 @@
+"""The long-range field: its recipe file, one short job, and its words."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from kernelhead.data import Tokens
+from kernelhead.errors import BadInput, UnknownName
+from kernelhead.training import lra
+from kernelhead.training.grid import Job
+from kernelhead.training.lra import lra_jobs, lra_run
+
+ROOT = Path(__file__).parents[2]
+
+
+def drawn(split: str, root: Path | None) -> Tokens:
+    """Sequences whose class is their first token, some of them shorter than the others."""
+    draws = np.random.default_rng({"train": 0, "validation": 1, "test": 2}[split])
+    lengths = draws.integers(4, 13, 64)
+    x = draws.integers(1, 3, (64, 12)).astype(np.uint8)
+    y = x[:, 0].astype(np.int64) - 1
+    x[np.arange(12) >= lengths[:, None]] = 0
+    return Tokens("drawn", x, y, lengths, 3, ("a", "b"))
+
+
+def test_the_file_of_the_house_has_all_published_settings() -> None:
+    jobs = lra_jobs(ROOT / "recipes" / "lra.toml", protocol="clean", seeds=2)
+    assert len(jobs) == 4 * 6 * 2
+    chosen = {(job.data, job.variant): job.recipe for job in jobs}
+    assert chosen["ListOps", "primal"]["rank"] == 20
+    assert chosen["Text", "primal+"]["eta"] == 0.1
+    assert chosen["Image", "softmax"]["steps"] == 35_000
+    assert chosen["Pathfinder", "primal+"]["batch"] == 256
+
+
+@pytest.mark.parametrize("variant", ["primal", "softmax"])
+def test_a_job(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(lra_run.__globals__["READERS"], "ListOps", drawn)
+    recipe = {"attention": variant, "steps": 60, "batch": 16, "every": 30, "lr": 3e-3, "rank": 2, "eta": 0.1}
+    made = lra_run(Job("lra", "ListOps", variant, "clean", 0, {**recipe, "width": 16, "inner": 16}))
+    assert made.figures["valid_accuracy"] > 0.7
+    assert made.figures["train_cases"] == 64
+    again = lra_run(Job("lra", "ListOps", variant, "clean", 0, {**recipe, "width": 16, "inner": 16}))
+    assert again.figures["test_accuracy"] == made.figures["test_accuracy"]
+
+
+def test_whole_sequences_have_no_mask() -> None:
+    tokens = drawn("train", None)
+    (x, mask), y = lra._on(tokens, torch.device("cpu"))
+    assert mask.shape == x.shape
+    assert y.shape == (64,)
+    whole = tokens.take(np.flatnonzero(tokens.lengths == 12))
+    assert len(lra._on(whole, torch.device("cpu"))[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "error", "sentence"),
+    [
+        ("[Lists.primal]", UnknownName, r"unknown set 'Lists'"),
+        ("[Text.prim]", UnknownName, r"unknown variant 'prim'"),
+        ("[Text.primal]\nranks = 3", UnknownName, r"unknown entry 'ranks'"),
+        ("[Text", BadInput, r"is not a readable TOML file"),
+    ],
+)
+def test_files_that_are_refused(text: str, error: type[Exception], sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(error, match=sentence):
+        lra_jobs(path, protocol="clean", seeds=1)
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"none.toml does not exist; a checkout of kernelhead has it"):
+        lra_jobs(tmp_path / "none.toml", protocol="clean", seeds=1)
+    with pytest.raises(UnknownName, match=r"unknown protocol 'paper'"):
+        lra_jobs(ROOT / "recipes" / "lra.toml", protocol="paper", seeds=1)

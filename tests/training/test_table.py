@@ -1,0 +1,94 @@
+"""markdown: means with their seeds, published figures marked, goals judged by rule."""
+
+from dataclasses import replace
+from typing import Any
+
+from kernelhead.training import Goal, Page, markdown
+
+PAGE = Page(
+    title="Tiny",
+    about="Two models.",
+    figures={"clean": "score", "paper": "best_score"},
+    labels={"clean": "Validation chooses.", "paper": "The test part chooses."},
+    variants={"new": "New", "old": "Old"},
+    published={"a": {"new": 60.0}, "b": {"new": 50.0}, "c": {"new": 100.0}},
+    published_by="best epoch",
+    doubtful={"c": "trained on its test part."},
+    goals=(Goal("new", "new", published=True), Goal("new", "old")),
+    scale=100.0,
+    unit=" %",
+)
+
+
+def row(data: str, variant: str, score: float, **changes: Any) -> dict[str, Any]:
+    base = {"data": data, "variant": variant, "protocol": "clean", "seed": 0, "status": "done", "error": None}
+    cost = {"parameters": 1234, "seconds": 2.0, "seconds_per_epoch": None, "peak_memory_mib": 99.0}
+    return {**base, **cost, "figures": {"score": score}, "machine": {"device": "abacus"}, **changes}
+
+
+ROWS = [
+    row("a", "new", 0.62),
+    row("a", "new", 0.60, seed=1),
+    row("b", "new", 0.45),
+    row("c", "new", 0.90),
+    row("a", "old", 0.60),
+    row("b", "old", 0.50),
+]
+
+
+def test_a_cell_has_its_mean_its_deviation_and_its_seeds() -> None:
+    lines = markdown(PAGE, ROWS).splitlines()
+    assert "| data set | New | Old | *New, published: best epoch* |" in lines
+    assert "| a | 61.0 ± 1.4 (2) | 60.0 (1) | *60.0* |" in lines
+    assert "| b | 45.0 (1) | 50.0 (1) | *50.0* |" in lines
+    assert "| c | 90.0 (1) | - | *100.0†* |" in lines
+    assert "† c: trained on its test part." in lines
+    assert "| average of the 2 sets that every column has | 53.0 | 55.0 | *55.0* |" in lines
+    assert "| a | New | 1,234 | 2.0 | - | 99 | abacus |" in lines
+
+
+def test_goals_are_judged_by_rule_and_doubtful_sets_left_out() -> None:
+    lines = markdown(PAGE, ROWS).splitlines()
+    assert (
+        "- New against New as published (best epoch): missed by 2.0, 53.0 to 55.0 % on average over 2 sets; "
+        "at least as good on 1, behind on b by 5.0." in lines
+    )
+    assert (
+        "- New against Old of this ledger: missed by 2.0, 53.0 to 55.0 % on average over 2 sets; "
+        "at least as good on 1, behind on b by 5.0." in lines
+    )
+    lower = markdown(replace(PAGE, higher=False), ROWS).splitlines()
+    assert (
+        "- New against Old of this ledger: met, 53.0 to 55.0 % on average over 2 sets; "
+        "at least as good on 1, behind on a by 1.0." in lower
+    )
+    alone = markdown(PAGE, ROWS[:1]).splitlines()
+    assert (
+        "- New against New as published (best epoch): met, 62.0 to 60.0 % on average over 1 set; "
+        "at least as good on 1." in alone
+    )
+    assert not any("Old of this ledger" in line for line in alone)
+
+
+def test_protocols_stand_apart_and_say_what_they_are() -> None:
+    chosen = [row("a", "new", 0.9, protocol="paper", figures={"best_score": 0.7})]
+    page = markdown(PAGE, [*ROWS, *chosen])
+    clean, paper = page.split("## paper")
+    assert "Validation chooses." in clean
+    assert "70.0" not in clean
+    assert "The test part chooses." in paper
+    assert "| a | 70.0 (1) | *60.0* |" in paper
+    assert "## paper" not in markdown(PAGE, ROWS)
+
+
+def test_failures_are_listed_and_count_for_nothing() -> None:
+    failed = row("a", "old", 0.0, seed=7, status="failed", error="ValueError: no", figures={})
+    page = markdown(PAGE, [*ROWS, failed])
+    assert "## Failed\n\n- a, old, clean, seed 7: ValueError: no\n" in page
+    assert "| 60.0 (1) |" in page
+
+
+def test_a_variant_without_a_title_is_shown_by_its_name() -> None:
+    assert "| data set | New | odd |" in markdown(
+        replace(PAGE, published={}), [*ROWS[:1], row("a", "odd", 0.1)]
+    )
