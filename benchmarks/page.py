@@ -301,7 +301,8 @@ def _made(record: Record, sizes: str) -> list[str]:
     where = [machine["device"], *([f"{machine['threads']} threads"] if "threads" in machine else [])]
     kinds = [f"{name} {versions[name]}" for name in ("torch", "triton", "fla-core") if name in versions]
     tests = "after green tests" if record["gated"] else "**ungated**: no tests ran before these figures"
-    lines = [f"{record['date']}, {', '.join([*where, *kinds])}, {tests};", f"{sizes}."]
+    commit = f"commit {record['commit'][:7]}, " if record.get("commit") else ""
+    lines = [f"{record['date']}, {commit}{', '.join([*where, *kinds])}, {tests};", f"{sizes}."]
     times = [value for row in record["rows"] for value in row.values() if isinstance(value, dict)]
     if times:
         widest = max((time["highest"] - time["lowest"]) / time["ms"] for time in times)
