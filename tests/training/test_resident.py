@@ -126,6 +126,8 @@ def test_evaluation_leaves_the_mode() -> None:
         ({"warmup": 1.0}, BadInput, r"warmup 1.0"),
         ({"schedule": "step"}, UnknownName, r"unknown schedule 'step'"),
         ({"precision": "8"}, UnknownName, r"unknown precision '8'"),
+        ({"optimiser": "sgd"}, UnknownName, r"unknown optimiser 'sgd'"),
+        ({"reduction": "sum"}, UnknownName, r"unknown reduction 'sum'"),
         ({"steps": 0}, BadInput, r"steps"),
         ({"batch": 0}, BadInput, r"batch"),
     ],
@@ -147,12 +149,21 @@ def test_what_is_refused() -> None:
         scores_of(model(), x, precision="8")
 
 
+def test_another_optimiser_and_reduction() -> None:
+    x, y = cases()
+    fitted = fit_resident(
+        model(), x, y, Course(60, 16, lr=0.01, eta=0.1, optimiser="radam", reduction="sample")
+    )
+    assert fitted.losses[-1] < fitted.losses[0]
+
+
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("optimiser", ["adamw", "radam"])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_a_captured_course_is_the_plain_course(compiled: bool) -> None:
+def test_a_captured_course_is_the_plain_course(compiled: bool, optimiser: str) -> None:
     x, y = cases()
-    course = Course(12, 16, lr=0.01, eta=0.1)
+    course = Course(12, 16, lr=0.01, eta=0.1, optimiser=optimiser)
     expected = fit_resident(model(), x, y, course).losses
     made = fit_resident(model().cuda(), x.cuda(), y.cuda(), course, compiled=compiled).losses
     torch.testing.assert_close(torch.tensor(made), torch.tensor(expected), rtol=1e-3, atol=1e-4)

@@ -12,10 +12,12 @@ from torch.nn import functional as F
 
 from kernelhead.errors import BadInput, unknown
 from kernelhead.nn import PrimalAttention, evaluating, ksvd_penalty, record
+from kernelhead.nn.penalties import REDUCTIONS
 from kernelhead.rng import seeded
 from kernelhead.shapes import check_size
 
 SCHEDULES = ("cosine", "one_cycle", "constant")
+OPTIMISERS = ("adamw", "radam")
 PRECISIONS = {"32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 WARM = 3
 
@@ -28,22 +30,24 @@ class Course:
     """How a model is trained: all of it in numbers, so that a run can be told and repeated.
 
     Args:
-        steps: of the optimiser, AdamW.
+        steps: of the optimiser.
         batch: cases of a step; a part of an epoch that does not fill one is left out.
         lr: largest learning rate.
         schedule: "cosine" to zero, "one_cycle" in straight lines from lr/25 up and down to lr/250,000, or
             "constant".
         warmup: share of the steps in which the rate rises to `lr`.
-        weight_decay: on all weights of two axes or more.
+        weight_decay: on all weights of two axes or more, but not on the values of primal layers.
+        optimiser: "adamw" or "radam".
         epsilon: of the optimiser.
         eta: weight of the KSVD penalty of primal layers.
+        reduction: of that penalty, "batch" or "sample".
         clip: largest norm of a gradient, or None.
         precision: "32", or "bf16" by autocast.
         seed: of the order of the cases and of what is drawn in training; weights come from the caller.
 
     Raises:
         BadInput: a number is out of range.
-        UnknownName: no such schedule or precision.
+        UnknownName: no such schedule, optimiser, reduction or precision.
     """
 
     steps: int
@@ -52,8 +56,10 @@ class Course:
     schedule: str = "cosine"
     warmup: float = 0.05
     weight_decay: float = 0.05
+    optimiser: str = "adamw"
     epsilon: float = 1e-8
     eta: float = 0.0
+    reduction: str = "batch"
     clip: float | None = 1.0
     precision: str = "32"
     seed: int = 0
@@ -63,6 +69,8 @@ class Course:
         check_size("Course", "batch", self.batch)
         for name, value, known in (
             ("schedule", self.schedule, SCHEDULES),
+            ("optimiser", self.optimiser, OPTIMISERS),
+            ("reduction", self.reduction, REDUCTIONS),
             ("precision", self.precision, PRECISIONS),
         ):
             if value not in known:
@@ -132,7 +140,7 @@ def fit_resident(
 
     On a CUDA device the loss is compiled and a whole step, with its choice of cases, its rate and the
     optimiser, is captured as one graph and replayed; elsewhere the same step runs plainly. With `eta`
-    the KSVD penalty of all primal layers is added, its mean over the batch inside the square.
+    the KSVD penalty of all primal layers is added.
 
     Shapes: x (cases, ...) as `loss` takes it, or several such, for example with a mask; y (cases, ...).
 
@@ -233,22 +241,9 @@ class _Steps:
         self.epoch = len(y) // course.batch
         self.order = torch.zeros(self.epoch, course.batch, dtype=torch.int64, device=device)
         self.source = torch.Generator().manual_seed(course.seed)
-        weights = [weight for weight in model.parameters() if weight.requires_grad]
-        decayed = [weight for weight in weights if weight.dim() > 1]
-        others = [weight for weight in weights if weight.dim() <= 1]
+        self.weights = [weight for weight in model.parameters() if weight.requires_grad]
         self.lr = torch.tensor(course.lr, device=device) if self.on_gpu else course.lr
-        groups = [
-            {"params": decayed, "weight_decay": course.weight_decay},
-            {"params": others, "weight_decay": 0.0},
-        ]
-        self.weights = weights
-        self.optimiser = torch.optim.AdamW(
-            [group for group in groups if group["params"]],
-            lr=self.lr,
-            eps=course.epsilon,
-            fused=True,
-            capturable=self.on_gpu,
-        )
+        self.optimiser = _optimiser(model, course, self.lr, capturable=self.on_gpu)
         penalised = course.eta > 0 and any(isinstance(each, PrimalAttention) for each in model.modules())
 
         def objective(inputs: Inputs, targets: Tensor) -> Tensor:
@@ -257,7 +252,7 @@ class _Steps:
                     return loss(model, inputs, targets)
                 with record(model) as tape:
                     made = loss(model, inputs, targets)
-                return made + course.eta * ksvd_penalty(tape, reduction="batch")
+                return made + course.eta * ksvd_penalty(tape, reduction=course.reduction)
 
         self.objective = torch.compile(objective, dynamic=False) if compiled else objective
 
@@ -313,6 +308,24 @@ class _Steps:
         with torch.cuda.graph(graph):
             self.step()
         return graph.replay
+
+
+def _optimiser(
+    model: nn.Module, course: Course, lr: float | Tensor, *, capturable: bool
+) -> torch.optim.Optimizer:
+    decayed: list[nn.Parameter] = []
+    kept: list[nn.Parameter] = []
+    for name, weight in model.named_parameters():
+        if weight.requires_grad:
+            # Decay pulls matrices to zero; values (root), norms and biases have their own scale.
+            (decayed if weight.dim() > 1 and not name.endswith("root") else kept).append(weight)
+    groups = [{"params": decayed, "weight_decay": course.weight_decay}, {"params": kept, "weight_decay": 0.0}]
+    groups = [group for group in groups if group["params"]]
+    if course.optimiser == "adamw":
+        return torch.optim.AdamW(groups, lr=lr, eps=course.epsilon, fused=True, capturable=capturable)
+    return torch.optim.RAdam(
+        groups, lr=lr, eps=course.epsilon, decoupled_weight_decay=True, capturable=capturable
+    )
 
 
 def _picked(x: Inputs, index: Tensor) -> Inputs:
