@@ -5,13 +5,16 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernelhead.cli.__main__ import main
 from kernelhead.errors import BadInput, MissingExtra, UnknownName
 from kernelhead.records import read_json
 from kernelhead.training import Job, Recipe, jobs_of, reproduce
 from kernelhead.training.fields import AWAITED, FIELDS, field_of
-from kernelhead.training.uea import PEERS, UEA_PAGE, read_tables, uea_jobs, uea_run
+from kernelhead.training.resident import scores_of
+from kernelhead.training.runs import build
+from kernelhead.training.uea import PEERS, UEA_PAGE, _whole, on_device, read_tables, uea_jobs, uea_run
 from tests.training.tiny import series, write_npz
 
 SHARED = os.environ.get("KERNELHEAD_DATA")
@@ -232,3 +235,22 @@ def test_an_awaited_field_says_so(name: str, capsys: pytest.CaptureFixture[str])
 def test_an_unknown_field_is_named() -> None:
     with pytest.raises(UnknownName, match="reproduce: unknown field 'uae', did you mean 'uea'"):
         field_of("uae")
+
+
+def test_with_all_series_on_the_device() -> None:
+    train, valid = series(24), series(12, seed=1)
+    recipe = Recipe(
+        "echo", attention="primal", width=8, heads=2, depth=1, rank=2, epochs=4, batch=8, dropout=0.0, lr=0.01
+    )
+    made = []
+    for _ in range(2):
+        model = build(recipe, classes=len(train.classes), channels=train.channels, longest=train.longest)
+        made.append(on_device(model, train, valid, train.classes, recipe, torch.device("cpu")))
+    assert [row["epoch"] for row in made[0]] == [1, 2, 3, 4]
+    assert {row["epoch"]: row["valid_accuracy"] for row in made[0]} == {
+        row["epoch"]: row["valid_accuracy"] for row in made[1]
+    }
+    # The weights of the best epoch are left in the model.
+    (x, y) = _whole(valid, train.classes, max(train.longest, valid.longest), torch.device("cpu"))
+    accuracy = float((scores_of(model, x).argmax(-1) == y).float().mean())
+    assert accuracy == max(row["valid_accuracy"] for row in made[1])

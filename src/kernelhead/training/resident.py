@@ -202,13 +202,13 @@ def scores_of(model: nn.Module, x: Inputs, *, batch: int = 1024, precision: str 
 def _fitted(run: "_Steps", watch: Callable[[nn.Module], float] | None, every: int) -> Fitted:
     model, course = run.model, run.course
     model.train()
-    warm = min(WARM, course.steps)
-    run.warm_up(warm)
-    step = run.captured() if run.on_gpu and course.steps > warm else run.step
+    warm, step = min(WARM, course.steps), run.warm_step
     watched: list[float] = []
-    best, looking = {}, 0.0
-    started = time.perf_counter()
-    for number in range(warm, course.steps):
+    best, looking, started = {}, 0.0, time.perf_counter()
+    for number in range(course.steps):
+        if number == warm:
+            step = run.captured() if run.on_gpu else run.step
+            looking, started = 0.0, time.perf_counter()
         run.shuffle(number)
         step()
         if watch is not None and ((number + 1) % every == 0 or number + 1 == course.steps):
@@ -286,19 +286,15 @@ class _Steps:
         if self.on_gpu:
             torch.cuda.synchronize()
 
-    def warm_up(self, steps: int) -> None:
-        """The first steps, on a stream of their own where a graph will be captured after them."""
+    def warm_step(self) -> None:
+        """A plain step, on a stream of its own where a graph will be captured later."""
         if not self.on_gpu:
-            for number in range(steps):
-                self.shuffle(number)
-                self.step()
+            self.step()
             return
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
-            for number in range(steps):
-                self.shuffle(number)
-                self.step()
+            self.step()
         torch.cuda.current_stream().wait_stream(stream)
         self.settle()
 
