@@ -3,7 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
-from kernelhead.training import Goal, Page, markdown
+from kernelhead.training import Claim, Goal, Page, markdown
 
 PAGE = Page(
     title="Tiny",
@@ -92,3 +92,36 @@ def test_a_variant_without_a_title_is_shown_by_its_name() -> None:
     assert "| data set | New | odd |" in markdown(
         replace(PAGE, published={}), [*ROWS[:1], row("a", "odd", 0.1)]
     )
+
+
+def test_claims_are_judged_by_two_standard_errors() -> None:
+    page = replace(
+        PAGE,
+        published={},
+        goals=(),
+        claims=(Claim("New is better", "new", "old"), Claim("Odd is better", "odd", "old")),
+        beside={"rank": "effective rank"},
+    )
+    found = {
+        "a": {"new": (0.60, 0.62), "old": (0.50, 0.52)},
+        "b": {"new": (0.50, 0.52), "old": (0.60, 0.62)},
+        "c": {"new": (0.50, 0.60), "old": (0.50, 0.58)},
+        "d": {"new": (0.50,), "old": (0.10,)},
+    }
+    rows = [
+        row(data, variant, score, seed=seed, figures={"score": score, "rank": 3.0})
+        for data, sides in found.items()
+        for variant, scores in sides.items()
+        for seed, score in enumerate(scores)
+    ]
+    lines = markdown(page, rows).splitlines()
+    assert "| variant | a | b | c | d |" in lines
+    assert "| Old | 51.0 ± 1.4 (2) | 61.0 ± 1.4 (2) | 54.0 ± 5.7 (2) | 10.0 (1) |" in lines
+    assert "| New is better | a | +10.0 | 2.8 | holds |" in lines
+    assert "| New is better | b | -10.0 | 2.8 | does not hold |" in lines
+    assert "| New is better | c | +1.0 | 12.8 | cannot be told |" in lines
+    assert "| New is better | d | +40.0 | - | cannot be told: one seed |" in lines
+    assert not any("Odd" in line for line in lines)
+    assert "| a | New | 1,234 | 2.0 | - | 99 | 3.0 | abacus |" in lines
+    lower = markdown(replace(page, higher=False), rows).splitlines()
+    assert "| New is better | a | -10.0 | 2.8 | does not hold |" in lower

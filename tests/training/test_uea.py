@@ -11,7 +11,7 @@ from kernelhead.cli.__main__ import main
 from kernelhead.errors import BadInput, MissingExtra, UnknownName
 from kernelhead.records import read_json
 from kernelhead.training import Job, Recipe, jobs_of, reproduce
-from kernelhead.training.fields import AWAITED, FIELDS, field_of
+from kernelhead.training.fields import field_of
 from kernelhead.training.resident import scores_of
 from kernelhead.training.runs import build
 from kernelhead.training.uea import PEERS, UEA_PAGE, _whole, on_device, read_tables, uea_jobs, uea_run
@@ -221,15 +221,6 @@ def test_what_is_not_here_is_said(here: Path, capsys: pytest.CaptureFixture[str]
         jobs_of("uea", protocol="papr")
     assert main(["reproduce", "uea", "--root", "root", "--seeds", "0"]) == 2
     assert "seeds" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", AWAITED)
-def test_an_awaited_field_says_so(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert name not in FIELDS
-    with pytest.raises(BadInput, match=f"{name} has no jobs yet"):
-        field_of(name)
-    assert main(["reproduce", name]) == 2
-    assert f"kernelhead: reproduce: {name} has no jobs yet; there are those of " in capsys.readouterr().err
 
 
 def test_an_unknown_field_is_named() -> None:

@@ -16,10 +16,11 @@ from kernelhead.training.recipe import Recipe, read_recipes, recipe_from
 from kernelhead.training.resident import Course, Fitted, cross_entropy, fit_resident, scores_of
 from kernelhead.training.rollouts import Environment, Rollout, make_environment, rollout
 from kernelhead.training.runs import Trained, build, check_recipe, load_run, train_run
-from kernelhead.training.table import Goal, Page, markdown
+from kernelhead.training.table import Claim, Goal, Page, markdown
 
 __all__ = [
     "FIELDS",
+    "Claim",
     "Course",
     "Environment",
     "Field",

@@ -1,10 +1,7 @@
 """Long sequences: the paper's models of the Long Range Arena, trained with all data on the device."""
 
-import tomllib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -12,15 +9,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kernelhead.data import Tokens, as_tokens, read_images, read_listops, read_reviews
-from kernelhead.errors import BadInput, unknown
 from kernelhead.models import SequenceClassifier
 from kernelhead.rng import seeded
 from kernelhead.training.grid import Job, Outcome
 from kernelhead.training.resident import Course, fit_resident, scores_of
+from kernelhead.training.settings import jobs_from, settings_from
 from kernelhead.training.table import Goal, Page
 
 VARIANTS = ("softmax", "primal", "primal+", "linear", "nystrom", "performer")
-PROTOCOLS = ("clean",)
 
 
 def _listops(split: str, root: Path | None) -> Tokens:
@@ -115,30 +111,9 @@ def lra_jobs(recipes: Path, *, protocol: str, seeds: int, root: Path | None = No
         BadInput: the file is not such a file.
         UnknownName: no such protocol, set, variant or entry.
     """
-    if protocol not in PROTOCOLS:
-        raise unknown("lra", "protocol", protocol, PROTOCOLS)
-    try:
-        document = tomllib.loads(recipes.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInput(
-            f"{recipes} does not exist; a checkout of kernelhead has it, --recipe names another"
-        ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{recipes} is not a readable TOML file: {error}") from error
-    shared = {name: value for name, value in document.items() if not isinstance(value, dict)}
-    jobs = []
-    for data, table in document.items():
-        if not isinstance(table, dict):
-            continue
-        if data not in READERS:
-            raise unknown(str(recipes), "set", data, READERS)
-        own = {name: value for name, value in table.items() if not isinstance(value, dict)}
-        for variant, entries in table.items():
-            if isinstance(entries, dict):
-                recipe = {**shared, **own, "attention": variant, **entries}
-                _settings(f"{recipes}, [{data}.{variant}]", recipe)
-                jobs += [Job("lra", data, variant, protocol, seed, recipe) for seed in range(seeds)]
-    return jobs
+    return jobs_from(
+        "lra", recipes, Settings, sets=READERS, variants=VARIANTS, protocol=protocol, seeds=seeds
+    )
 
 
 def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
@@ -147,7 +122,7 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
     Raises:
         BadInput: the data are not here, or cannot be used.
     """
-    settings = _settings(job.key, job.recipe)
+    settings = settings_from(Settings, job.key, job.recipe)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     train, valid, test = (READERS[job.data](part, root) for part in ("train", "validation", "test"))
     with seeded(job.seed):
@@ -193,17 +168,6 @@ def _on(tokens: Tokens, device: torch.device) -> tuple[tuple[Tensor, ...], Tenso
     if (tokens.lengths == tokens.longest).all():
         return (x,), y
     return (x, torch.from_numpy(tokens.mask()).to(device)), y
-
-
-def _settings(who: str, recipe: Mapping[str, Any]) -> Settings:
-    known = [field.name for field in fields(Settings)]
-    for name in recipe:
-        if name not in known:
-            raise unknown(who, "entry", name, known)
-    settings = Settings(**recipe)
-    if settings.attention not in VARIANTS:
-        raise unknown(who, "variant", settings.attention, VARIANTS)
-    return settings
 
 
 def _published(**figures: float) -> dict[str, float]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, stdev
+from math import sqrt
+from statistics import fmean, stdev, variance
 
 from kernelhead.training.ledger import DONE, FAILED, Row
 
@@ -25,6 +26,24 @@ class Goal:
 
 
 @dataclass(frozen=True)
+class Claim:
+    """That a variant is better than another one, judged on every data set by itself.
+
+    It holds where the means differ that way by more than two standard errors of their difference, does
+    not hold where they differ the other way by as much, and cannot be told otherwise.
+
+    Args:
+        sentence: what is claimed.
+        variant: whose figures should be better.
+        against: the variant they are held against.
+    """
+
+    sentence: str
+    variant: str
+    against: str
+
+
+@dataclass(frozen=True)
 class Page:
     """What a field's page says beside its rows.
 
@@ -38,6 +57,8 @@ class Page:
         published_by: how those were chosen, in the heading of their columns.
         doubtful: data sets whose published figures are shown but not held against ours, with a reason.
         goals: what is judged.
+        claims: what is judged with an eye on the spread; where there are any, variants are rows.
+        beside: titles of further figures, shown as they are beside the costs.
         scale: a figure is multiplied by it.
         unit: of a figure after that.
         higher: whether more is better.
@@ -52,6 +73,8 @@ class Page:
     published_by: str = ""
     doubtful: Mapping[str, str] = field(default_factory=dict)
     goals: tuple[Goal, ...] = ()
+    claims: tuple[Claim, ...] = ()
+    beside: Mapping[str, str] = field(default_factory=dict)
     scale: float = 1.0
     unit: str = ""
     higher: bool = True
@@ -74,12 +97,14 @@ def markdown(page: Page, rows: Sequence[Row]) -> str:
     for protocol in page.figures:
         cells = _cells(page, rows, protocol)
         if cells:
-            parts += [f"## {protocol}", page.labels[protocol], "\n".join(_table(page, cells))]
+            made = _tall(page, cells) if page.claims else _table(page, cells)
+            parts += [f"## {protocol}", page.labels[protocol], "\n".join(made)]
             parts += [
                 f"† {data}: {reason}" for data, reason in page.doubtful.items() if _shown(page, cells, data)
             ]
             said = [f"- {sentence}" for goal in page.goals if (sentence := _judged(page, cells, goal))]
             parts += ["\n".join(said)] if said else []
+            parts += ["\n".join(_claimed(page, cells))] if page.claims else []
             parts.append("\n".join(_costs(page, rows, protocol)))
     failed = [
         f"- {row['data']}, {row['variant']}, {row['protocol']}, seed {row['seed']}: {row['error']}"
@@ -133,10 +158,40 @@ def _table(page: Page, cells: Cells) -> Iterator[str]:
         )
 
 
+def _tall(page: Page, cells: Cells) -> Iterator[str]:
+    """A row for every variant."""
+    sets = [*dict.fromkeys(data for data, _ in cells)]
+    yield _line("variant", *sets)
+    yield _line("---", *["---:"] * len(sets))
+    for name in _variants(page, cells):
+        yield _line(page.variants.get(name, name), *(_spread(cells.get((data, name), [])) for data in sets))
+
+
+def _claimed(page: Page, cells: Cells) -> Iterator[str]:
+    """A row for every claim and data set that has both sides."""
+    yield _line("claim", "data set", "difference", "two standard errors", "verdict")
+    yield _line("---", "---", "---:", "---:", "---")
+    for claim in page.claims:
+        for data in dict.fromkeys(data for data, _ in cells):
+            ours, other = cells.get((data, claim.variant)), cells.get((data, claim.against))
+            if ours and other:
+                yield _line(claim.sentence, data, *_verdict(page, ours, other))
+
+
+def _verdict(page: Page, ours: Sequence[float], other: Sequence[float]) -> tuple[str, str, str]:
+    lead = (1 if page.higher else -1) * (fmean(ours) - fmean(other))
+    if min(len(ours), len(other)) < 2:
+        return f"{lead:+.1f}", NONE, "cannot be told: one seed"
+    bound = 2 * sqrt(variance(ours) / len(ours) + variance(other) / len(other))
+    verdict = "holds" if lead > bound else "does not hold" if lead < -bound else "cannot be told"
+    return f"{lead:+.1f}", f"{bound:.1f}", verdict
+
+
 def _costs(page: Page, rows: Sequence[Row], protocol: str) -> Iterator[str]:
     """Means over the rows of a cell."""
-    yield _line("data set", "variant", "parameters", "s", "s an epoch", "peak MiB", "device")
-    yield _line("---", "---", *["---:"] * 4, "---")
+    heads = "data set", "variant", "parameters", "s", "s an epoch", "peak MiB"
+    yield _line(*heads, *page.beside.values(), "device")
+    yield _line("---", "---", *["---:"] * (4 + len(page.beside)), "---")
     groups: dict[tuple[str, str], list[Row]] = {}
     for row in _done(rows, protocol):
         groups.setdefault((row["data"], row["variant"]), []).append(row)
@@ -153,6 +208,7 @@ def _costs(page: Page, rows: Sequence[Row], protocol: str) -> Iterator[str]:
                     ("peak_memory_mib", ",.0f"),
                 )
             ),
+            *(_mean([row["figures"] for row in group], figure, ",.1f") for figure in page.beside),
             ", ".join(sorted({row["machine"]["device"] for row in group if row.get("machine")})) or NONE,
         )
 

@@ -1,0 +1,105 @@
+"""Recipe files of fields: entries for all, for a set and for a variant, as jobs with checked settings."""
+
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from kernelhead.errors import BadInput, unknown
+from kernelhead.training.grid import Job
+
+PROTOCOLS = ("clean",)
+Kind = TypeVar("Kind")
+
+
+def settings_from(kind: type[Kind], who: str, recipe: Mapping[str, Any]) -> Kind:
+    """A dataclass of settings from a table.
+
+    Args:
+        kind: the dataclass; every entry has a default.
+        who: what the table is called in a complaint.
+        recipe: its entries.
+
+    Raises:
+        UnknownName: an entry that the dataclass does not have.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass
+        ... class Size:
+        ...     width: int = 8
+        >>> settings_from(Size, "mine.toml", {"width": 16}).width
+        16
+    """
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    for name in recipe:
+        if name not in known:
+            raise unknown(who, "entry", name, known)
+    return kind(**recipe)
+
+
+def jobs_from(
+    field: str,
+    recipes: Path,
+    kind: type[Any],
+    *,
+    sets: Collection[str],
+    protocol: str,
+    seeds: int,
+    variants: Collection[str] | None = None,
+) -> list[Job]:
+    """The jobs of every set and variant in a recipe file; the variant's name is its attention.
+
+    Args:
+        field: whose jobs they are.
+        recipes: TOML file; entries before the first table hold for all, those of [SET] for a set, and
+            [SET.VARIANT] adds what a variant has of its own.
+        kind: dataclass of the settings.
+        sets: known data sets.
+        protocol: "clean": a validation part chooses the weights.
+        seeds: how many, from 0 on.
+        variants: known variants, whose names are then taken for the attention; any name if left out.
+
+    Raises:
+        BadInput: the file is not such a file.
+        UnknownName: no such protocol, set, variant or entry.
+    """
+    if protocol not in PROTOCOLS:
+        raise unknown(field, "protocol", protocol, PROTOCOLS)
+    jobs = []
+    for (data, variant), recipe in _tables(recipes).items():
+        if data not in sets:
+            raise unknown(str(recipes), "set", data, sets)
+        who = f"{recipes}, [{data}.{variant}]"
+        if variants is not None:
+            if variant not in variants:
+                raise unknown(who, "variant", variant, variants)
+            recipe = {"attention": variant, **recipe}
+        settings_from(kind, who, recipe)
+        jobs += [Job(field, data, variant, protocol, seed, recipe) for seed in range(seeds)]
+    return jobs
+
+
+def _tables(recipes: Path) -> dict[tuple[str, str], dict[str, Any]]:
+    """The table of every set and variant, with what it shares."""
+    try:
+        document = tomllib.loads(recipes.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(
+            f"{recipes} does not exist; a checkout of kernelhead has it, --recipe names another"
+        ) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"{recipes} is not a readable TOML file: {error}") from error
+    shared, sets = _parted(document)
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for data, table in sets.items():
+        own, variants = _parted(table)
+        found |= {(data, name): {**shared, **own, **entries} for name, entries in variants.items()}
+    return found
+
+
+def _parted(table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """Plain entries and tables."""
+    plain = {name: value for name, value in table.items() if not isinstance(value, dict)}
+    return plain, {name: value for name, value in table.items() if isinstance(value, dict)}
