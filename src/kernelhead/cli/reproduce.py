@@ -20,7 +20,7 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--protocol",
         default="clean",
-        help="clean: validation data choose the epoch; paper: the test part does, as in the published table",
+        help="clean: validation data choose; paper (series): the test part does; returns (control): rollouts",
     )
     parser.add_argument("--workers", type=int, default=1, help="jobs at a time, one process each")
     parser.add_argument("--threads", type=int, default=1, help="of each job")
