@@ -103,6 +103,8 @@ def test_reentrant_checkpointing_is_refused() -> None:
 @pytest.mark.slow
 def test_compiling_gives_the_same_gradients_in_one_graph() -> None:
     torch._dynamo.reset()
+    # What other tests of this process compiled does not count.
+    torch._dynamo.utils.counters.clear()
     net = Net()
     plain = gradients(net)
     compiled = torch.compile(net, fullgraph=True, backend="aot_eager")
