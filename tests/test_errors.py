@@ -60,3 +60,7 @@ def test_a_missing_extra_has_its_command() -> None:
     expected = 'read_ts: needs aeon, which is not installed; run: pip install "kernelhead[ts]"'
     assert isinstance(error, errors.MissingExtra)
     assert str(error) == expected
+
+
+def test_a_name_in_other_letters_is_suggested() -> None:
+    assert "did you mean 'MNIST'?" in str(unknown("reproduce", "data set", "mnis", ["MNIST", "softmax"]))

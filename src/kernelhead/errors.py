@@ -40,8 +40,9 @@ def unknown(who: str, what: str, name: object, known: Iterable[str]) -> UnknownN
         PrimalAttention: unknown feature map 'cosin', did you mean 'cosine'? Known: cosine, elu
     """
     names = sorted(known)
-    near = get_close_matches(str(name).lower(), names, n=1, cutoff=0.5)
-    hint = f", did you mean {near[0]!r}?" if near else "."
+    lower = {each.lower(): each for each in names}
+    near = get_close_matches(str(name).lower(), lower, n=1, cutoff=0.5)
+    hint = f", did you mean {lower[near[0]]!r}?" if near else "."
     return UnknownName(f"{who}: unknown {what} {name!r}{hint} Known: {', '.join(names)}")
 
 

@@ -4,10 +4,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernelhead.errors import BadInput, UnknownName
+from kernelhead.training import lra
 from kernelhead.training.grid import Job
-from kernelhead.training.settings import jobs_from, settings_from
+from kernelhead.training.lra import lra_jobs
+from kernelhead.training.settings import course_of, jobs_from, settings_from
 
 
 @dataclass(frozen=True)
@@ -63,3 +66,25 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         jobs_from("tiny", none, Settings, sets=(), protocol="clean", seeds=1)
     with pytest.raises(UnknownName, match=r"tiny: unknown protocol 'paper'"):
         jobs_from("tiny", none, Settings, sets=(), protocol="paper", seeds=1)
+
+
+@pytest.mark.parametrize(
+    ("entry", "sentence"),
+    [
+        ('width = "wide"', r"\[Image.primal\]: width is 'wide', expected a whole number"),
+        ("steps = 3.5", r"steps is 3.5, expected a whole number"),
+        ('clip = "none"', r"clip is 'none', expected a number"),
+    ],
+)
+def test_an_entry_of_the_wrong_type_is_named(entry: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "lra.toml"
+    path.write_text(f"{entry}\n[Image.primal]\n", encoding="utf-8")
+    with pytest.raises(BadInput, match=sentence):
+        lra_jobs(path, protocol="clean", seeds=1)
+
+
+def test_a_course_takes_what_settings_have() -> None:
+    course = course_of(lra.Settings(steps=7, eta=0.3), 2, torch.device("cpu"))
+    assert (course.steps, course.eta, course.seed, course.schedule) == (7, 0.3, 2, "one_cycle")
+    assert (course.precision, course.clip) == ("32", None)
+    assert course_of(lra.Settings(), 0, torch.device("cuda")).precision == "bf16"

@@ -17,9 +17,9 @@ from kernelhead.models import SequenceClassifier
 from kernelhead.nn import PrimalAttention
 from kernelhead.rng import seeded
 from kernelhead.training.grid import Job, Outcome
-from kernelhead.training.lra import accuracy, token_loss
-from kernelhead.training.resident import Course, fit_resident
-from kernelhead.training.settings import jobs_from, settings_from
+from kernelhead.training.lra import accuracy
+from kernelhead.training.resident import fit_resident
+from kernelhead.training.settings import course_of, jobs_from, settings_from
 from kernelhead.training.table import Claim, Page
 
 ATTENTIONS = ("primal", "primal+", "softmax")
@@ -125,6 +125,7 @@ class Settings:
     eta: float = 0.1
     reduction: str = "batch"
     precision: str = "bf16"
+    schedule: str = "one_cycle"
     init: str = "published"
 
     def __post_init__(self) -> None:
@@ -200,21 +201,6 @@ class Settings:
             )
         return chosen
 
-    def course(self, seed: int, device: torch.device) -> Course:
-        """How it is trained; in float32 where there is no GPU."""
-        return Course(
-            self.steps,
-            self.batch,
-            lr=self.lr,
-            schedule="one_cycle",
-            warmup=self.warmup,
-            weight_decay=self.weight_decay,
-            eta=self.eta,
-            reduction=self.reduction,
-            precision=self.precision if device.type == "cuda" else "32",
-            seed=seed,
-        )
-
 
 def only_side(layer: PrimalAttention, side: str) -> None:
     """Take the scores of the other side out of a layer's output, for good: its half of the join is zero.
@@ -269,14 +255,13 @@ def ablation_run(job: Job, *, root: Path | None = None) -> Outcome:
     parts = READERS[job.data](root)
     with seeded(job.seed):
         model = settings.model(parts).to(device)
-    course = settings.course(job.seed, device)
+    course = course_of(settings, job.seed, device)
     (x, y), (watched, labels) = parts.train.on(device), parts.valid.on(device)
     fitted = fit_resident(
         model,
         x,
         y,
         course,
-        loss=token_loss,
         watch=lambda net: accuracy(net, watched, labels, precision=course.precision),
         every=settings.every,
     )

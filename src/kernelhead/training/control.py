@@ -13,9 +13,9 @@ from kernelhead.errors import missing_extra, unknown
 from kernelhead.models import DecisionTransformer, action_loss
 from kernelhead.rng import seeded
 from kernelhead.training.grid import Job, Outcome
-from kernelhead.training.resident import Course, fit_resident, scores_of
+from kernelhead.training.resident import fit_resident, scores_of
 from kernelhead.training.rollouts import ENVIRONMENTS, Environment, make_environment, rollout
-from kernelhead.training.settings import jobs_from, settings_from
+from kernelhead.training.settings import course_of, jobs_from, settings_from
 from kernelhead.training.table import Goal, Page
 
 VARIANTS = ("softmax", "primal+", "primal")
@@ -45,6 +45,8 @@ class Settings:
     clip: float = 0.25
     eta: float = 0.0
     precision: str = "32"
+    schedule: str = "constant"
+    reduction: str = "sample"
     init: str = "published"
     scale: float = 1000.0
     target: float | None = None  # the best return of the training part
@@ -68,22 +70,6 @@ class Settings:
         )
         made.standardise(*map(torch.from_numpy, train.moments()))
         return made
-
-    def course(self, seed: int, device: torch.device) -> Course:
-        """How it is trained; in float32 where there is no GPU."""
-        return Course(
-            self.steps,
-            self.batch,
-            lr=self.lr,
-            schedule="constant",
-            warmup=self.warmup,
-            weight_decay=self.weight_decay,
-            eta=self.eta,
-            reduction="sample",
-            clip=self.clip,
-            precision=self.precision if device.type == "cuda" else "32",
-            seed=seed,
-        )
 
 
 def rl_jobs(recipes: Path, *, protocol: str, seeds: int, root: Path | None = None) -> list[Job]:
@@ -128,7 +114,7 @@ def rl_run(job: Job, *, root: Path | None = None) -> Outcome:
     train, valid = (read_trajectories(job.data, split=part, root=root) for part in ("train", "validation"))
     with seeded(job.seed):
         model = settings.model(train).to(device)
-    course = settings.course(job.seed, device)
+    course = course_of(settings, job.seed, device)
     steps, actions = _on(train, settings, device)
     fitted = fit_resident(model, steps, actions, course, loss=action_loss)
     figures = {

@@ -168,7 +168,7 @@ def select(jobs: Sequence[Job], only: Iterable[str]) -> list[Job]:
     names = {*only}
     sets, variants = {job.data for job in jobs}, {job.variant for job in jobs}
     for name in sorted(names - sets - variants):
-        raise unknown("select", "data set or variant", name, sets | variants)
+        raise unknown("reproduce", "data set or variant", name, sets | variants)
     return [
         job
         for job in jobs

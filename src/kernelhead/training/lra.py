@@ -6,14 +6,13 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from kernelhead.data import Tokens, as_tokens, read_images, read_listops, read_reviews
 from kernelhead.models import SequenceClassifier
 from kernelhead.rng import seeded
 from kernelhead.training.grid import Job, Outcome
-from kernelhead.training.resident import Course, fit_resident, scores_of
-from kernelhead.training.settings import jobs_from, settings_from
+from kernelhead.training.resident import fit_resident, scores_of
+from kernelhead.training.settings import course_of, jobs_from, settings_from
 from kernelhead.training.table import Goal, Page
 
 VARIANTS = ("softmax", "primal", "primal+", "linear", "nystrom", "performer")
@@ -59,6 +58,8 @@ class Settings:
     epsilon: float = 1e-6
     eta: float = 0.0
     precision: str = "bf16"
+    schedule: str = "one_cycle"
+    clip: float | None = None
     init: str = "published"
 
     def model(self, tokens: Tokens) -> SequenceClassifier:
@@ -78,22 +79,6 @@ class Settings:
             longest=tokens.longest,
             dropout=self.dropout,
             init=self.init,
-        )
-
-    def course(self, seed: int, device: torch.device) -> Course:
-        """How it is trained; in float32 where there is no GPU."""
-        return Course(
-            self.steps,
-            self.batch,
-            lr=self.lr,
-            schedule="one_cycle",
-            warmup=self.warmup,
-            weight_decay=self.weight_decay,
-            epsilon=self.epsilon,
-            eta=self.eta,
-            clip=None,
-            precision=self.precision if device.type == "cuda" else "32",
-            seed=seed,
         )
 
 
@@ -127,14 +112,13 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
     train, valid, test = (READERS[job.data](part, root) for part in ("train", "validation", "test"))
     with seeded(job.seed):
         model = settings.model(train).to(device)
-    course = settings.course(job.seed, device)
+    course = course_of(settings, job.seed, device)
     (x, y), (watched, labels) = _on(train, device), _on(valid, device)
     fitted = fit_resident(
         model,
         x,
         y,
         course,
-        loss=token_loss,
         watch=lambda net: accuracy(net, watched, labels, precision=course.precision),
         every=settings.every,
     )
@@ -147,11 +131,6 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
         "train_cases": float(len(train)),
     }
     return Outcome(figures, sum(each.numel() for each in model.parameters()))
-
-
-def token_loss(model: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
-    """Cross-entropy of a classifier of tokens, given with a mask or without."""
-    return F.cross_entropy(model(*inputs), targets)
 
 
 def accuracy(

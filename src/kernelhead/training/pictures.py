@@ -14,8 +14,8 @@ from kernelhead.models import ImageClassifier
 from kernelhead.rng import seeded
 from kernelhead.training.grid import Job, Outcome
 from kernelhead.training.lra import accuracy
-from kernelhead.training.resident import Course, fit_resident
-from kernelhead.training.settings import jobs_from, settings_from
+from kernelhead.training.resident import fit_resident
+from kernelhead.training.settings import course_of, jobs_from, settings_from
 from kernelhead.training.table import Goal, Page
 
 VARIANTS = ("softmax", "primal", "primal+", "linear")
@@ -78,20 +78,6 @@ class Settings:
             dropout=self.dropout,
             drop_path=self.drop_path,
             init=self.init,
-        )
-
-    def course(self, seed: int, device: torch.device) -> Course:
-        """How it is trained; in float32 where there is no GPU."""
-        return Course(
-            self.steps,
-            self.batch,
-            lr=self.lr,
-            warmup=self.warmup,
-            weight_decay=self.weight_decay,
-            eta=self.eta,
-            clip=self.clip,
-            precision=self.precision if device.type == "cuda" else "32",
-            seed=seed,
         )
 
 
@@ -188,7 +174,7 @@ def image_run(job: Job, *, root: Path | None = None) -> Outcome:
     (x, y), (watched, labels) = _on(train, device), _on(valid, device)
     with seeded(job.seed):
         model = Standardised(settings.model(train).to(device), x)
-    course = settings.course(job.seed, device)
+    course = course_of(settings, job.seed, device)
 
     def loss(net: nn.Module, pixels: Tensor, targets: Tensor) -> Tensor:
         shown = moved(pixels, shift=settings.shift, mirror=settings.mirror)

@@ -1,7 +1,8 @@
 """A run in one flat table: what the command line, a TOML file and Python all fill in."""
 
 import tomllib
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +120,34 @@ class Recipe:
         return recipe_from({**self.to_dict(), **changes}, "Recipe.changed")
 
 
+def checked_entries(kind: type[Any], table: Mapping[str, Any], who: str) -> dict[str, Any]:
+    """The entries of a table, each of the type that the default of its field in a dataclass has.
+
+    Whole numbers become real ones where those are expected; a field that is None by default takes
+    a real number or None, and one without a default takes a text.
+
+    Raises:
+        UnknownName: an entry that the dataclass does not have.
+        BadInput: an entry of the wrong type.
+
+    Example:
+        >>> checked_entries(Recipe, {"lr": 1}, "example")
+        {'lr': 1.0}
+    """
+    kinds = {field.name: _KIND_OF.get(field.default, type(field.default)) for field in fields(kind)}
+    nothing = [(None, field.name) for field in fields(kind) if field.default is None]
+    checked: dict[str, Any] = {}
+    for name, value in table.items():
+        if name not in kinds:
+            raise unknown(who, "entry", name, kinds)
+        if kinds[name] is float and isinstance(value, int) and not isinstance(value, bool):
+            value = float(value)
+        if type(value) is not kinds[name] and (value, name) not in nothing:
+            raise BadInput(f"{who}: {name} is {value!r}, expected {_KINDS[kinds[name]]}")
+        checked[name] = value
+    return checked
+
+
 def recipe_from(table: dict[str, Any], who: str) -> Recipe:
     """A recipe from a flat table, with each entry's type checked.
 
@@ -130,16 +159,7 @@ def recipe_from(table: dict[str, Any], who: str) -> Recipe:
         >>> recipe_from({"data": "JapaneseVowels", "lr": 1}, "example").lr
         1.0
     """
-    kinds = {field.name: type(field.default) if field.name != "data" else str for field in fields(Recipe)}
-    checked: dict[str, Any] = {}
-    for name, value in table.items():
-        if name not in kinds:
-            raise unknown(who, "entry", name, kinds)
-        if kinds[name] is float and isinstance(value, int) and not isinstance(value, bool):
-            value = float(value)
-        if type(value) is not kinds[name]:
-            raise BadInput(f"{who}: {name} is {value!r}, expected {_KINDS[kinds[name]]}")
-        checked[name] = value
+    checked = checked_entries(Recipe, table, who)
     if "data" not in checked:
         raise BadInput(f"{who}: no entry `data`, expected the name of a data set or a file")
     return replace(Recipe(data=checked["data"]), **checked)
@@ -154,18 +174,46 @@ def read_recipes(path: Path) -> dict[str, Recipe]:
         BadInput: the file is missing or is not TOML, or an entry is wrong.
         UnknownName: an entry that no recipe has.
     """
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInput(f"{path} does not exist") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{path} is not a readable TOML file: {error}") from error
-    shared = {name: value for name, value in document.items() if not isinstance(value, dict)}
-    tables = {name: value for name, value in document.items() if isinstance(value, dict)} or {path.stem: {}}
+    shared, tables = parted(read_toml(path))
     return {
         name: recipe_from({"name": name, **shared, **table}, f"{path}, [{name}]")
-        for name, table in tables.items()
+        for name, table in (tables or {path.stem: {}}).items()
     }
 
 
-_KINDS: dict[type, str] = {str: "a text", int: "a whole number", float: "a number"}
+def read_toml(path: Path, hint: str = "") -> dict[str, Any]:
+    """A TOML file as a table.
+
+    Args:
+        path: of the file.
+        hint: what to say after that it does not exist.
+
+    Raises:
+        BadInput: the file is missing or is not TOML.
+    """
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise BadInput(f"{path} does not exist{hint}") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"{path} is not a readable TOML file: {error}") from error
+
+
+def parted(table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The plain entries of a table, and the tables in it.
+
+    Example:
+        >>> parted({"lr": 1, "one": {"rank": 2}})
+        ({'lr': 1}, {'one': {'rank': 2}})
+    """
+    plain = {name: value for name, value in table.items() if not isinstance(value, dict)}
+    return plain, {name: value for name, value in table.items() if isinstance(value, dict)}
+
+
+_KINDS: dict[type, str] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+}
+_KIND_OF: dict[Any, type] = {MISSING: str, None: float}

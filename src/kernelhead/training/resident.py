@@ -120,9 +120,9 @@ class Fitted:
     peak_gib: float
 
 
-def cross_entropy(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+def cross_entropy(model: nn.Module, x: Inputs, y: Tensor) -> Tensor:
     """Mean over a batch of the negative log-probability of the right class."""
-    return F.cross_entropy(model(x), y)
+    return F.cross_entropy(model(*x) if isinstance(x, tuple) else model(x), y)
 
 
 def fit_resident(

@@ -1,15 +1,19 @@
 """Recipe files of fields: entries for all, for a set and for a variant, as jobs with checked settings."""
 
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kernelhead.errors import BadInput, unknown
+import torch
+
+from kernelhead.errors import unknown
 from kernelhead.training.grid import Job
+from kernelhead.training.recipe import checked_entries, parted, read_toml
+from kernelhead.training.resident import Course
 
 PROTOCOLS = ("clean",)
+ELSEWHERE = "; a checkout of kernelhead has it, --recipe names another"
 Kind = TypeVar("Kind")
 
 
@@ -23,6 +27,7 @@ def settings_from(kind: type[Kind], who: str, recipe: Mapping[str, Any]) -> Kind
 
     Raises:
         UnknownName: an entry that the dataclass does not have.
+        BadInput: an entry of the wrong type.
 
     Example:
         >>> from dataclasses import dataclass
@@ -32,11 +37,16 @@ def settings_from(kind: type[Kind], who: str, recipe: Mapping[str, Any]) -> Kind
         >>> settings_from(Size, "mine.toml", {"width": 16}).width
         16
     """
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    for name in recipe:
-        if name not in known:
-            raise unknown(who, "entry", name, known)
-    return kind(**recipe)
+    return kind(**checked_entries(kind, recipe, who))
+
+
+def course_of(settings: Any, seed: int, device: torch.device) -> Course:
+    """How settings are trained: all of a course's fields that they have, in float32 where there is no GPU."""
+    given = {
+        field.name: getattr(settings, field.name) for field in fields(Course) if hasattr(settings, field.name)
+    }
+    precision = settings.precision if device.type == "cuda" else "32"
+    return Course(**{**given, "precision": precision, "seed": seed})
 
 
 def jobs_from(
@@ -83,23 +93,9 @@ def jobs_from(
 
 def _tables(recipes: Path) -> dict[tuple[str, str], dict[str, Any]]:
     """The table of every set and variant, with what it shares."""
-    try:
-        document = tomllib.loads(recipes.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInput(
-            f"{recipes} does not exist; a checkout of kernelhead has it, --recipe names another"
-        ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{recipes} is not a readable TOML file: {error}") from error
-    shared, sets = _parted(document)
+    shared, sets = parted(read_toml(recipes, ELSEWHERE))
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for data, table in sets.items():
-        own, variants = _parted(table)
+        own, variants = parted(table)
         found |= {(data, name): {**shared, **own, **entries} for name, entries in variants.items()}
     return found
-
-
-def _parted(table: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Plain entries and tables."""
-    plain = {name: value for name, value in table.items() if not isinstance(value, dict)}
-    return plain, {name: value for name, value in table.items() if isinstance(value, dict)}

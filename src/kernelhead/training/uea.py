@@ -1,6 +1,5 @@
 """Time series of the UEA archive: what the paper's table trains, and two peers on the same parts."""
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -17,9 +16,10 @@ from kernelhead.data import Series, Standardiser, has_test_part, padded, read_se
 from kernelhead.errors import BadInput, missing_extra, unknown
 from kernelhead.training.grid import Job, Outcome
 from kernelhead.training.loop import Row, fit, make_fabric, targets
-from kernelhead.training.recipe import Recipe, recipe_from
+from kernelhead.training.recipe import Recipe, parted, read_toml, recipe_from
 from kernelhead.training.resident import Course, fit_resident, scores_of
 from kernelhead.training.runs import Trained, build
+from kernelhead.training.settings import ELSEWHERE
 from kernelhead.training.table import Goal, Page
 
 VARIANTS = ("softmax", "primal", "primal+")
@@ -90,16 +90,7 @@ def read_tables(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
         BadInput: not a readable TOML file, or a set without `paper` for one of the variants.
         UnknownName: a variant, a setting or an entry that is not known.
     """
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise BadInput(
-            f"{path} does not exist; a checkout of kernelhead has it, --recipe names another"
-        ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{path} is not a readable TOML file: {error}") from error
-    shared = {name: value for name, value in document.items() if not isinstance(value, dict)}
-    sets = {name: value for name, value in document.items() if isinstance(value, dict)}
+    shared, sets = parted(read_toml(path, ELSEWHERE))
     return {data: dict(_variants(f"{path}, [{data}]", data, table, shared)) for data, table in sets.items()}
 
 
@@ -222,15 +213,8 @@ def on_device(
         return accuracy - 1e-6 * min(loss, 1e3)
 
     # Compiling would take longer than the epochs of most sets.
-    fitted = fit_resident(
-        model, x, y, course, loss=masked_cross_entropy, compiled=False, watch=watch, every=stretch
-    )
+    fitted = fit_resident(model, x, y, course, compiled=False, watch=watch, every=stretch)
     return [{**row, "seconds": fitted.seconds / recipe.epochs} for row in rows]
-
-
-def masked_cross_entropy(model: nn.Module, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
-    """Cross-entropy of a classifier of series, given with a mask or without."""
-    return F.cross_entropy(model(*inputs), targets)
 
 
 def _whole(

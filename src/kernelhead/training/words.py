@@ -14,8 +14,8 @@ from kernelhead.errors import BadInput, unknown
 from kernelhead.models import LanguageModel
 from kernelhead.rng import seeded
 from kernelhead.training.grid import Job, Outcome
-from kernelhead.training.resident import Course, fit_resident, scores_of
-from kernelhead.training.settings import jobs_from, settings_from
+from kernelhead.training.resident import fit_resident, scores_of
+from kernelhead.training.settings import course_of, jobs_from, settings_from
 from kernelhead.training.table import Goal, Page
 
 VARIANTS = ("softmax", "primal+", "primal", "linear")
@@ -47,6 +47,7 @@ class Settings:
     eta: float = 0.0
     clip: float = 1.0
     precision: str = "bf16"
+    reduction: str = "sample"
     init: str = "published"
 
     def __post_init__(self) -> None:
@@ -66,21 +67,6 @@ class Settings:
             dropout=self.dropout,
             longest=self.context,
             init=self.init,
-        )
-
-    def course(self, seed: int, device: torch.device) -> Course:
-        """How it is trained; in float32 where there is no GPU."""
-        return Course(
-            self.steps,
-            self.batch,
-            lr=self.lr,
-            warmup=self.warmup,
-            weight_decay=self.weight_decay,
-            eta=self.eta,
-            reduction="sample",
-            clip=self.clip,
-            precision=self.precision if device.type == "cuda" else "32",
-            seed=seed,
         )
 
 
@@ -113,7 +99,7 @@ def text_run(job: Job, *, root: Path | None = None) -> Outcome:
     tokens, watched, tested = (torch.from_numpy(part.tokens).to(device) for part in (train, valid, test))
     with seeded(job.seed):
         model = settings.model(len(train.vocabulary)).to(device)
-    course, context = settings.course(job.seed, device), settings.context
+    course, context = course_of(settings, job.seed, device), settings.context
     starts = torch.arange(0, max(len(tokens) - 2 * context, 0), context, device=device)
 
     def loss(net: nn.Module, first: Tensor, _: Tensor) -> Tensor:
