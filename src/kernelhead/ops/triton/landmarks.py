@@ -5,8 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernelhead.ops.triton.parts import added_up
-from kernelhead.ops.triton.primal import block_of, precision_of
+from kernelhead.ops.triton.parts import added_up, block_of, precision_of
 
 TILE = 64
 

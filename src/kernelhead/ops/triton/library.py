@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from kernelhead.ops.triton import landmarks, primal
+from kernelhead.ops.triton.parts import empty_output
 
 
 def primal_core(
@@ -64,7 +65,7 @@ def _(
     side, _ = _sides(query, key)
     shape = (*side.shape[:2], left.shape[-1]) if moments else (0,)
     sums = [side.new_empty(shape, dtype=torch.float32) for _ in range(2)]
-    return primal.empty_output(side, join.shape[-2]), sums[0], sums[1]
+    return empty_output(side, join.shape[-2]), sums[0], sums[1]
 
 
 @torch.library.custom_op("kernelhead::primal_core_backward", mutates_args=())
@@ -130,7 +131,7 @@ def _sides(query: Tensor, key: Tensor | None) -> tuple[Tensor, Tensor]:
 def _empty_gradients(query: Tensor, key: Tensor | None) -> tuple[Tensor | None, tuple[Tensor, Tensor]]:
     """Room for the gradients of query and key: one tensor with both as views of it, or two."""
     if key is not None:
-        return None, (primal.empty_output(query), primal.empty_output(key))
+        return None, (empty_output(query), empty_output(key))
     both = query.new_empty(query.shape)
     return both, _sides(both, None)
 

@@ -1,4 +1,4 @@
-"""What the programs of a kernel left, added up in a fixed order by one launch."""
+"""What all kernels share: blocks, room for outputs, and sums of what their programs left."""
 
 import torch
 import triton
@@ -52,3 +52,27 @@ def added_up(
         parts, *made, rows, groups, m, k, BLOCK_R=block_rows, BLOCK=block
     )
     return made
+
+
+def empty_output(query: Tensor, width: int | None = None) -> Tensor:
+    """Room for an output: laid out as the query where that is dense, else with heads inside points.
+
+    Args:
+        query: (b, h, n, d).
+        width: of the output; d by default.
+    """
+    batch, heads, n, d = query.shape
+    width = width or d
+    if query.is_contiguous():
+        return query.new_empty((batch, heads, n, width))
+    return query.new_empty((batch, n, heads, width)).transpose(1, 2)
+
+
+def block_of(size: int) -> int:
+    """The block that holds an axis: a power of two, as products need it."""
+    return max(16, triton.next_power_of_2(size))
+
+
+def precision_of(kind: torch.dtype) -> str:
+    """How products of this precision are taken; only float32 has a choice."""
+    return "ieee" if kind == torch.float32 else "tf32"

@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernelhead.ops.triton.parts import add_to
+from kernelhead.ops.triton.parts import add_to, block_of, empty_output, precision_of
 
 
 @triton.jit
@@ -274,16 +274,16 @@ def prefix_products(
     Shapes: features, rows (b, h, n, p), values (b, h, n, e) of one type, p and e up to 128; returns
     (b, h, n, e).
     """
-    out = empty_products(features, values)
+    out = empty_output(features, values.shape[-1])
     features, rows, values = (_ready(side) for side in (features, rows, values))
     (batch, heads, n, p), e = features.shape, values.shape[-1]
     layout = layout or plan(n, max(p, e), size=features.element_size())
     tiles, length, chunks = layout.cut(n)
-    block, precision = min(64, _block(e)), "ieee" if features.dtype == torch.float32 else "tf32"
+    block, precision = min(64, block_of(e)), precision_of(features.dtype)
     blocks = triton.cdiv(e, block)
     sizes = heads, n, p, e, tiles, length, chunks, blocks
     options = {
-        "BLOCK_N": layout.tile, "BLOCK_P": _block(p), "BLOCK_E": block, "REVERSE": reverse,
+        "BLOCK_N": layout.tile, "BLOCK_P": block_of(p), "BLOCK_E": block, "REVERSE": reverse,
         "PRECISION": precision, "num_warps": layout.warps, "num_stages": layout.stages,
     }  # fmt: skip
     alone = tiles == 1
@@ -311,11 +311,11 @@ def running_means(
     Shapes: points (b, h, n, d), mask (b, n) and counts (b, n), the real points up to each and at least
     one, or neither; returns (b, h, n, d).
     """
-    out, points = empty_means(points), _ready(points)
+    out, points = empty_output(points), _ready(points)
     batch, heads, n, d = points.shape
     layout = layout or plan(n, 64, size=2)
     tiles, length, chunks = layout.cut(n)
-    block = min(64, _block(d))
+    block = min(64, block_of(d))
     blocks = triton.cdiv(d, block)
     sizes = heads, n, d, tiles, length, chunks, blocks
     options = {
@@ -336,19 +336,6 @@ def running_means(
     return out
 
 
-def empty_products(features: Tensor, values: Tensor) -> Tensor:
-    """Room for products: laid out as the features where they are dense, else with heads inside points."""
-    batch, heads, n, _ = features.shape
-    if features.is_contiguous():
-        return features.new_empty((batch, heads, n, values.shape[-1]))
-    return features.new_empty((batch, n, heads, values.shape[-1])).transpose(1, 2)
-
-
-def empty_means(points: Tensor) -> Tensor:
-    """Room for means, laid out as products are."""
-    return empty_products(points, points)
-
-
 def running_totals(parts: Tensor) -> Tensor:
     """Running sums over chunks, (b, h, g, size)."""
     batch, heads, count, size = parts.shape
@@ -360,7 +347,3 @@ def running_totals(parts: Tensor) -> Tensor:
 
 def _ready(points: Tensor) -> Tensor:
     return points if points.stride(-1) == 1 else points.contiguous()
-
-
-def _block(size: int) -> int:
-    return max(16, triton.next_power_of_2(size))

@@ -10,6 +10,7 @@ from kernelhead.ops.eager.linear import elu_features
 from kernelhead.ops.eager.primal import points_so_far, prefix_growth
 from kernelhead.ops.eager.softmax import wide, zeroed
 from kernelhead.ops.triton import prefix
+from kernelhead.ops.triton.parts import empty_output
 
 
 def prefix_products(features: Tensor, rows: Tensor, values: Tensor, reverse: bool = False) -> Tensor:
@@ -86,7 +87,7 @@ def traced_products(features: Tensor, rows: Tensor, values: Tensor, reverse: boo
 
 @traced_products.register_fake
 def _(features: Tensor, rows: Tensor, values: Tensor, reverse: bool) -> Tensor:
-    return prefix.empty_products(features, values)
+    return empty_output(features, values.shape[-1])
 
 
 @torch.library.custom_op("kernelhead::running_means", mutates_args=())
@@ -97,7 +98,7 @@ def traced_means(points: Tensor, mask: Tensor | None, counts: Tensor | None, rev
 
 @traced_means.register_fake
 def _(points: Tensor, mask: Tensor | None, counts: Tensor | None, reverse: bool) -> Tensor:
-    return prefix.empty_means(points)
+    return empty_output(points)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

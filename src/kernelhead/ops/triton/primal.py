@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernelhead.ops.triton.parts import add_to, added_up
+from kernelhead.ops.triton.parts import add_to, added_up, block_of, empty_output, precision_of
 from kernelhead.ops.triton.scan import LENGTH, start_of, sum_back, tile_starts
 
 SMALLEST_NORM = tl.constexpr(1e-12)
@@ -516,20 +516,6 @@ def _side_by_side(parts: tuple[Tensor, ...]) -> Tensor:
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
 
 
-def empty_output(query: Tensor, width: int | None = None) -> Tensor:
-    """Room for an output: laid out as the query where that is dense, else with heads inside points.
-
-    Args:
-        query: (b, h, n, d).
-        width: of the output; d by default.
-    """
-    batch, heads, n, d = query.shape
-    width = width or d
-    if query.is_contiguous():
-        return query.new_empty((batch, heads, n, width))
-    return query.new_empty((batch, n, heads, width)).transpose(1, 2)
-
-
 def _ready_weights(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, int, int]:
     """Contiguous weights with their strides over batch rows and heads; shared ones have none over rows."""
     left, right = left.contiguous(), right.contiguous()
@@ -540,13 +526,3 @@ def _ready_join(join: Tensor) -> tuple[Tensor, int]:
     """The join, or its bias, contiguous with its stride over heads; none where all heads share it."""
     join = join.contiguous()
     return join, join.stride(0) if join.dim() == 3 else 0
-
-
-def block_of(size: int) -> int:
-    """The block that holds an axis: a power of two, as products need it."""
-    return max(16, triton.next_power_of_2(size))
-
-
-def precision_of(kind: torch.dtype) -> str:
-    """How products of this precision are taken; only float32 has a choice."""
-    return "ieee" if kind == torch.float32 else "tf32"

@@ -5,6 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernelhead.ops.triton.parts import block_of, precision_of
 from kernelhead.ops.triton.prefix import running_totals
 
 # Tiles that one program adds up; what comes before them is added in a second, small scan.
@@ -90,7 +91,7 @@ def tile_starts(
     totals = points.new_empty((batch, heads, chunks, d), dtype=torch.float32)
     _tile_starts[(batch * heads * chunks,)](
         points, mask, starts, totals, *points.stride()[:3], heads, n, d, tiles, chunks,
-        BLOCK_N=tile, BLOCK_D=_block(d), SPAN=LENGTH, HAS_MASK=mask is not None, REVERSE=reverse,
+        BLOCK_N=tile, BLOCK_D=block_of(d), SPAN=LENGTH, HAS_MASK=mask is not None, REVERSE=reverse,
     )  # fmt: skip
     return starts, running_totals(totals) if chunks > 1 else totals
 
@@ -108,10 +109,6 @@ def sum_back(points: Tensor, mask: Tensor | None, tile: int) -> None:
     starts, totals = tile_starts(points, None, tile, reverse=True)
     _sum_back[(batch * heads * tiles,)](
         points, mask, starts, totals, *points.stride()[:3], heads, n, d, tiles, totals.shape[2],
-        BLOCK_N=tile, BLOCK_D=_block(d), SPAN=LENGTH, HAS_MASK=mask is not None,
-        PRECISION="ieee" if points.dtype == torch.float32 else "tf32",
+        BLOCK_N=tile, BLOCK_D=block_of(d), SPAN=LENGTH, HAS_MASK=mask is not None,
+        PRECISION=precision_of(points.dtype),
     )  # fmt: skip
-
-
-def _block(size: int) -> int:
-    return max(16, triton.next_power_of_2(size))

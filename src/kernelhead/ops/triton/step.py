@@ -9,6 +9,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernelhead.ops.triton.parts import block_of
+
 SMALLEST_NORM = tl.constexpr(1e-12)
 
 
@@ -132,7 +134,7 @@ def primal_step(
         *query.stride()[:2], *key.stride()[:2], *((0, 0) if row is None else row.stride()[:2]),
         join.stride(0) if join.dim() == 3 else 0, bias.stride(0) if bias.dim() == 3 else 0,
         0 if mask is None else mask.stride(0), heads, d, s, left_weight.shape[-2],
-        BLOCK_D=_block(d), BLOCK_S=_block(s), HAS_ROWS=row is not None, HAS_MASK=mask is not None,
+        BLOCK_D=block_of(d), BLOCK_S=block_of(s), HAS_ROWS=row is not None, HAS_MASK=mask is not None,
         num_warps=4 if d * s <= 4096 else 8,
     )  # fmt: skip
     return out, made
@@ -140,7 +142,3 @@ def primal_step(
 
 def _ready(points: Tensor) -> Tensor:
     return points if points.stride(-1) == 1 else points.contiguous()
-
-
-def _block(size: int) -> int:
-    return max(16, triton.next_power_of_2(size))
