@@ -39,6 +39,7 @@ class Bench:
         device: "cuda" or "cpu".
         folder: of the record, in docs; those of "performance" are asked together.
         tiny: cells that every machine answers in seconds, to try the question out.
+        beside: whether a cell may run beside others: no time of its row is then used.
     """
 
     question: str
@@ -49,6 +50,7 @@ class Bench:
     device: str = "cuda"
     folder: str = "performance"
     tiny: Sequence[Cell] = ()
+    beside: Callable[[Cell], bool] | None = None
 
 
 def answer(bench: Bench, cell: Cell) -> dict[str, Any]:

@@ -218,7 +218,9 @@ def _cost(row: Row) -> dict[str, float | None]:
         "peak_gib": "peak, GiB",
         "evaluation_seconds": "evaluation, s",
     }
-    return {title: row.get(name) for name, title in names.items()}
+    # Of a run beside others the times say nothing.
+    clock = {"seconds", "steps_a_second", "evaluation_seconds"} if "beside" in row else set()
+    return {title: None if name in clock else row.get(name) for name, title in names.items()}
 
 
 def _perplexity(row: Row) -> dict[str, float | None]:

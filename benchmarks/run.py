@@ -7,8 +7,8 @@ import argparse
 import ast
 import sys
 import time
-from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib import import_module
@@ -87,6 +87,7 @@ def record_of(
     tiny: bool = False,
     resume: bool = False,
     named: str | None = None,
+    beside: int = 1,
 ) -> dict[str, Any]:
     """Measure all cells; the record is written anew after each of them.
 
@@ -98,6 +99,7 @@ def record_of(
         tiny: whether its cells are the tiny ones.
         resume: whether to keep the good rows of a record that is there.
         named: the commit, where git does not know it.
+        beside: processes for the cells that need not run alone.
 
     Raises:
         BadInput: the record to resume was made elsewhere or of something else.
@@ -124,13 +126,29 @@ def record_of(
         record["rows"] = [row for row in held["rows"] if row["status"] == "ok"]
         cells = [cell for cell in cells if not any({**row, **cell} == row for row in record["rows"])]
         started -= held["seconds"]
-    for cell in cells:
-        row = answer(bench, cell)
+    for row in _answers(bench, cells, beside):
         record["rows"].append(row)
+        record["rows"].sort(key=lambda row: _place(bench, row))
         record["seconds"] = time.perf_counter() - started
         write_json(path, record)
         print(f"{record['seconds']:6.1f} s  {_line(row)}", flush=True)
     return record
+
+
+def _answers(bench: Bench, cells: Sequence[Cell], beside: int) -> Iterator[dict[str, Any]]:
+    """The rows of cells: first those that run alone, then the others as they get ready."""
+    together = [cell for cell in cells if beside > 1 and bench.beside is not None and bench.beside(cell)]
+    for cell in cells:
+        if cell not in together:
+            yield answer(bench, cell)
+    if together:
+        with ProcessPoolExecutor(beside, mp_context=get_context("spawn")) as pool:
+            for job in as_completed([pool.submit(answer, bench, cell) for cell in together]):
+                yield {**job.result(), "beside": beside}
+
+
+def _place(bench: Bench, row: Mapping[str, Any]) -> int:
+    return next(place for place, cell in enumerate(bench.cells) if {**row, **cell} == row)
 
 
 def warm(benches: dict[str, Bench]) -> None:
@@ -161,6 +179,7 @@ def ask(
     tiny: bool = False,
     resume: bool = False,
     named: str | None = None,
+    beside: int = 1,
 ) -> None:
     """Measure the benchmarks of a name and write their records, by default into their folder in docs.
 
@@ -183,7 +202,7 @@ def ask(
         print(f"gate green after {time.perf_counter() - started:.0f} s", flush=True)
     for each, bench in benches.items():
         folder = out or ROOT / "docs" / bench.folder
-        record_of(each, bench, folder, gated=gated, tiny=tiny, resume=resume, named=named)
+        record_of(each, bench, folder, gated=gated, tiny=tiny, resume=resume, named=named, beside=beside)
         page = "page" if bench.folder == "performance" else f"page_{each}"
         print(f"{each} in {folder}; for the page: python -m benchmarks.{page}")
 
@@ -199,6 +218,9 @@ def main(name: str = "all", argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--tiny", action="store_true", help="few small cells, ungated, on any machine")
     parser.add_argument(
         "--resume", action="store_true", help="keep the good rows of the record that is there"
+    )
+    parser.add_argument(
+        "--beside", type=int, default=1, help="processes for cells that may run beside others: robustness"
     )
     parser.add_argument("--commit", help="what is measured, where the checkout has no git")
     parser.add_argument("--warm", action="store_true", help="first compile everything side by side")
@@ -219,6 +241,7 @@ def main(name: str = "all", argv: Sequence[str] | None = None) -> None:
                 tiny=chosen.tiny,
                 resume=chosen.resume,
                 named=chosen.commit,
+                beside=chosen.beside,
             )
     except KernelheadError as error:
         print(f"kernelhead: {error}", file=sys.stderr)

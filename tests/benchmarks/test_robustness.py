@@ -101,8 +101,8 @@ def test_good_rows_are_kept_and_the_others_measured(made: Path, capsys: pytest.C
     folder = made.parent / "short"
     run.write_json(folder / "robustness.json", short)
     after = run.record_of("robustness", bench, folder, gated=False, resume=True)
-    assert after["rows"][:-1] == short["rows"]
-    assert {name: after["rows"][-1][name] for name in FEW[0]} == FEW[0]
+    assert after["rows"][1:] == short["rows"]
+    assert {name: after["rows"][0][name] for name in FEW[0]} == FEW[0]
     assert after["seconds"] > short["seconds"]
 
 
@@ -271,7 +271,17 @@ def test_a_leader_leads_all() -> None:
     assert not Figure(2.0, None).leads(Figure(1.0, 0.0), least=False)
 
 
+def test_runs_beside_others_tell_no_time(tmp_path: Path) -> None:
+    bench = replace(BENCH, cells=FEW[3:], device="cpu")
+    made = run.record_of("robustness", bench, tmp_path, gated=False, beside=2)
+    assert [{name: row[name] for name in FEW[0]} for row in made["rows"]] == FEW[3:]
+    assert [row.get("beside") for row in made["rows"]] == [None] * 3 + [2] * 3
+    row = next(line for line in robustness(made).splitlines()[::-1] if line.startswith("| softmax |"))
+    assert row.split(" | ")[4] == f"{made['rows'][0]['steps_a_second']:.1f}"
+
+
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("cell", [cell for cell in BENCH.tiny if cell["seed"] == 0], ids=str)
 def test_every_row_is_measured_on_the_gpu(cell: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     part = {"images": robust_images, "words": robust_words}[cell["part"]]

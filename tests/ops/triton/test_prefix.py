@@ -97,7 +97,7 @@ def test_kernels(check: Callable[[Case, torch.dtype, str], None], name: str, dty
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize(
-    ("p", "e"), [(1, 128), (16, 1), (24, 20), (32, 33), (64, 64), (65, 64), (128, 20), (128, 128)]
+    ("p", "e"), [(1, 128), (16, 1), (24, 20), (32, 33), (50, 47), (64, 64), (65, 64), (128, 20), (128, 128)]
 )
 def test_widths(p: int, e: int, reverse: bool, dtype: torch.dtype) -> None:
     case = Case(n=600, p=p, e=e, masked=True, strided=p < 64, reverse=reverse)

@@ -69,7 +69,8 @@ def test_kernels(name: str, dtype: torch.dtype) -> None:
 @gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
-    ("d", "s"), [(16, 1), (24, 20), (32, 30), (64, 1), (64, 64), (96, 33), (128, 20), (128, 128)]
+    ("d", "s"),
+    [(16, 1), (24, 20), (32, 30), (33, 31), (50, 20), (64, 1), (64, 64), (96, 33), (128, 20), (128, 128)],
 )
 def test_widths_and_ranks(d: int, s: int, dtype: torch.dtype) -> None:
     check(Case(n=300, d=d, s=s, masked=True, per_row=d < 64), dtype, "cuda")
@@ -101,7 +102,7 @@ def test_weights_from_landmarks(name: str, dtype: torch.dtype) -> None:
 
 @gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize(("d", "s"), [(24, 20), (64, 32), (128, 20), (128, 128)])
+@pytest.mark.parametrize(("d", "s"), [(24, 20), (33, 31), (64, 32), (128, 20), (128, 128)])
 def test_widths_and_ranks_of_landmarks(d: int, s: int, dtype: torch.dtype) -> None:
     check_landmarks(Landmarks(batch=3, n=300, d=d, s=s, count=200, masked=True), dtype, "cuda")
 

@@ -10,11 +10,15 @@ later in a walk reaches what came before.
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from kernelhead.ops.triton.parts import add_to, block_of, empty_output, precision_of
+
+#: What Triton looks for in strides and addresses.
+ALIGNED = 16
 
 
 @triton.jit
@@ -86,7 +90,7 @@ def _states(
 def _products(
     features, rows, values, states, totals, out,
     features_b, features_h, features_n, rows_b, rows_h, rows_n, values_b, values_h, values_n,
-    out_b, out_h, out_n,
+    out_b, out_h, out_n, out_width,
     heads, n, p, e, tiles, length, chunks, blocks,
     BLOCK_N: tl.constexpr, BLOCK_P: tl.constexpr, BLOCK_E: tl.constexpr,
     REVERSE: tl.constexpr, PRECISION: tl.constexpr, ALONE: tl.constexpr,
@@ -122,7 +126,7 @@ def _products(
                 o = tl.dot(f.to(tl.float32), state, acc=o, input_precision=PRECISION)
             else:
                 o = tl.dot(f, state.to(kind), acc=o, input_precision=PRECISION)
-        inside = _inside(at, first, n, e, BLOCK_N, BLOCK_E)
+        inside = _inside(at, first, n, out_width, BLOCK_N, BLOCK_E)
         tl.store(_place(out, at, first, out_n, BLOCK_N, BLOCK_E), o.to(kind), mask=inside)
 
 
@@ -275,7 +279,7 @@ def prefix_products(
     (b, h, n, e).
     """
     out = empty_output(features, values.shape[-1])
-    features, rows, values = (_ready(side) for side in (features, rows, values))
+    features, rows, values = (_aligned(_ready(side)) for side in (features, rows, values))
     (batch, heads, n, p), e = features.shape, values.shape[-1]
     layout = layout or plan(n, max(p, e), size=features.element_size())
     tiles, length, chunks = layout.cut(n)
@@ -298,7 +302,7 @@ def prefix_products(
         totals = running_totals(totals) if chunks > 1 else totals
     _products[(batch * heads * chunks * blocks,)](
         features, rows, values, states, totals, out, *features.stride()[:3], *rows.stride()[:3],
-        *values.stride()[:3], *out.stride()[:3], *sizes, **options, ALONE=alone,
+        *values.stride()[:3], *out.stride()[:3], out.shape[-1], *sizes, **options, ALONE=alone,
     )  # fmt: skip
     return out
 
@@ -347,3 +351,16 @@ def running_totals(parts: Tensor) -> Tensor:
 
 def _ready(points: Tensor) -> Tensor:
     return points if points.stride(-1) == 1 else points.contiguous()
+
+
+def _aligned(points: Tensor) -> Tensor:
+    """The same with rows that can be copied straight to shared memory, zeros after the last feature.
+
+    Triton 3.6 makes wrong code of products of half precision by four warps whose left side comes there
+    through registers, as it does when rows do not begin at multiples of 16.
+    """
+    if points.element_size() == 4:
+        return points
+    points = F.pad(points, (0, -points.shape[-1] % ALIGNED))
+    apart = any(stride % ALIGNED for stride in points.stride()[:3]) or points.data_ptr() % ALIGNED
+    return points.contiguous() if apart else points
