@@ -20,7 +20,7 @@ from benchmarks import ROOT
 from kernelhead.errors import BadInput
 
 Cell = Mapping[str, Any]
-GATE_SHARES = 6
+GATE_SHARES = 12
 SLOW = 20.0  # milliseconds from which a few single calls are enough
 
 _hurry = False

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from kernelhead.kernels import Cosine
@@ -18,7 +19,7 @@ COSINE = Cosine()
 
 @dataclass(frozen=True)
 class Case:
-    """A shape with its options; `tile` is what the sizes around a block are chosen from."""
+    """A shape with its options; between rows of points lie as many entries as `apart` says."""
 
     batch: int = 2
     heads: int = 2
@@ -30,6 +31,7 @@ class Case:
     masked: bool = False
     strided: bool = False
     causal: bool = False
+    apart: int = 0
     layout: kernels.Plan | None = field(default=None)
 
     def inputs(self, dtype: torch.dtype, device: str) -> tuple[list[Tensor], Tensor | None]:
@@ -42,6 +44,7 @@ class Case:
         else:
             shape = (self.batch, self.heads, self.n, self.d)
             query, key = (points(*shape, seed=i, dtype=dtype).to(device) for i in (0, 1))
+        query, key = (F.pad(side, (self.apart, 0))[..., self.apart :] for side in (query, key))
         left, right = (points(*lead, self.d, self.s, seed=i, dtype=dtype).to(device) for i in (2, 3))
         join = points(*head, self.d, 2 * self.s, seed=4, dtype=dtype).to(device)
         bias = points(*((self.heads, 1) if self.per_head_join else ()), self.d, seed=5, dtype=dtype).to(
@@ -69,6 +72,7 @@ CASES = {
         batch=1, n=273, masked=True, causal=True, layout=kernels.Plan(16, 288, 1, 4, 1)
     ),
     "causal, rank above one launch": Case(n=20, d=16, s=70, causal=True),
+    "rows of a wider tensor": Case(n=20, apart=3, masked=True),
     "block - 1": Case(n=31, layout=kernels.Plan(16, 32, 1, 4, 1)),
     "block": Case(n=32, layout=kernels.Plan(16, 16, 2, 4, 1)),
     "block + 1": Case(n=33, masked=True, layout=kernels.Plan(16, 32, 2, 4, 1)),

@@ -78,6 +78,20 @@ def test_widths_and_ranks(d: int, s: int, dtype: torch.dtype) -> None:
 
 @gpu
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("d", [41, 100])
+def test_widths_that_fill_no_row(d: int, causal: bool, dtype: torch.dtype) -> None:
+    check(Case(n=300, d=d, s=20, masked=True, strided=True, causal=causal), dtype, "cuda")
+
+
+@gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows_of_a_wider_tensor(dtype: torch.dtype) -> None:
+    check(Case(n=300, d=64, s=20, apart=3), dtype, "cuda")
+
+
+@gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("o", [1, 6, 40, 128])
 def test_a_join_to_another_width(o: int, dtype: torch.dtype) -> None:
     check_join(o, dtype, "cuda")

@@ -1,9 +1,13 @@
 """What all kernels share: blocks, room for outputs, and sums of what their programs left."""
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
+
+#: What Triton looks for in strides and addresses.
+ALIGNED = 16
 
 
 @triton.jit
@@ -76,3 +80,23 @@ def block_of(size: int) -> int:
 def precision_of(kind: torch.dtype) -> str:
     """How products of this precision are taken; only float32 has a choice."""
     return "ieee" if kind == torch.float32 else "tf32"
+
+
+def aligned(points: Tensor) -> Tensor:
+    """The same, its rows copied and filled up with zeros if they do not begin and end at multiples of 16.
+
+    Triton 3.6 makes wrong code of products in half precision whose points come to shared memory through
+    registers, as those of other rows do. Products of float32 do not go that way.
+    """
+    if points.stride(-1) != 1:
+        points = points.contiguous()
+    if points.element_size() == 4:
+        return points
+    points = F.pad(points, (0, -points.shape[-1] % ALIGNED))
+    apart = any(stride % ALIGNED for stride in points.stride()[:-1]) or points.data_ptr() % ALIGNED
+    return points.contiguous() if apart else points
+
+
+def fill_rows(weights: Tensor, rows: int) -> Tensor:
+    """The same with rows of zeros at the end; none where it has as many."""
+    return F.pad(weights, (0, 0, 0, rows - weights.shape[-2]))

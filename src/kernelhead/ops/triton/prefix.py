@@ -10,15 +10,11 @@ later in a walk reaches what came before.
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernelhead.ops.triton.parts import add_to, block_of, empty_output, precision_of
-
-#: What Triton looks for in strides and addresses.
-ALIGNED = 16
+from kernelhead.ops.triton.parts import add_to, aligned, block_of, empty_output, precision_of
 
 
 @triton.jit
@@ -279,7 +275,7 @@ def prefix_products(
     (b, h, n, e).
     """
     out = empty_output(features, values.shape[-1])
-    features, rows, values = (_aligned(_ready(side)) for side in (features, rows, values))
+    features, rows, values = (aligned(side) for side in (features, rows, values))
     (batch, heads, n, p), e = features.shape, values.shape[-1]
     layout = layout or plan(n, max(p, e), size=features.element_size())
     tiles, length, chunks = layout.cut(n)
@@ -315,7 +311,7 @@ def running_means(
     Shapes: points (b, h, n, d), mask (b, n) and counts (b, n), the real points up to each and at least
     one, or neither; returns (b, h, n, d).
     """
-    out, points = empty_output(points), _ready(points)
+    out, points = empty_output(points), points if points.stride(-1) == 1 else points.contiguous()
     batch, heads, n, d = points.shape
     layout = layout or plan(n, 64, size=2)
     tiles, length, chunks = layout.cut(n)
@@ -347,20 +343,3 @@ def running_totals(parts: Tensor) -> Tensor:
     blocks = triton.cdiv(size, block)
     _add_up[(batch * heads * blocks,)](parts, sums, count, size, blocks, BLOCK_G=16, BLOCK=block)
     return sums
-
-
-def _ready(points: Tensor) -> Tensor:
-    return points if points.stride(-1) == 1 else points.contiguous()
-
-
-def _aligned(points: Tensor) -> Tensor:
-    """The same with rows that can be copied straight to shared memory, zeros after the last feature.
-
-    Triton 3.6 makes wrong code of products of half precision by four warps whose left side comes there
-    through registers, as it does when rows do not begin at multiples of 16.
-    """
-    if points.element_size() == 4:
-        return points
-    points = F.pad(points, (0, -points.shape[-1] % ALIGNED))
-    apart = any(stride % ALIGNED for stride in points.stride()[:3]) or points.data_ptr() % ALIGNED
-    return points.contiguous() if apart else points

@@ -10,11 +10,20 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernelhead.ops.triton.parts import add_to, added_up, block_of, empty_output, precision_of
+from kernelhead.ops.triton.parts import (
+    add_to,
+    added_up,
+    aligned,
+    block_of,
+    empty_output,
+    fill_rows,
+    precision_of,
+)
 from kernelhead.ops.triton.scan import LENGTH, start_of, sum_back, tile_starts
 
 SMALLEST_NORM = tl.constexpr(1e-12)
@@ -355,6 +364,8 @@ def forward(
     """
     out = empty_output(query, join.shape[-2])
     mask = None if mask is None else mask.contiguous()
+    query, key = aligned(query), aligned(key)
+    left, right = (fill_rows(weight, query.shape[-1]) for weight in (left, right))
     parts = [
         _launch_forward(query, key, *some, bias, mask, out, moments, causal, at > 0, layout)
         for at, some in enumerate(_slices(query, left, right, join))
@@ -418,8 +429,18 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of query, key, left, right, join and bias; pulls are twice those of the sums, (b, h, s)."""
     mask = None if mask is None else mask.contiguous()
-    grad_out = grad_out if grad_out.stride(-1) == 1 else grad_out.contiguous()
-    into = into or (empty_output(query), empty_output(key))
+    into, d = into or (empty_output(query), empty_output(key)), query.shape[-1]
+    query, key, grad_out = aligned(query), aligned(key), aligned(grad_out)
+    if query.shape[-1] > d:
+        left, right, join = (fill_rows(weight, query.shape[-1]) for weight in (left, right, join))
+        bias = F.pad(bias, (0, query.shape[-1] - d))
+        *sides, d_left, d_right, d_join, d_bias = backward(
+            query, key, left, right, join, bias, mask, grad_out, left_pull, right_pull, causal, layout
+        )
+        for side, made in zip(into, sides, strict=True):
+            side.copy_(made[..., :d])
+        smaller = (each[..., :d, :].contiguous() for each in (d_left, d_right, d_join))
+        return *into, *smaller, d_bias[..., :d].contiguous()
     pulls = zip(*(pull.split(_most(query), dim=-1) for pull in (left_pull, right_pull)), strict=True)
     parts = [
         _launch_backward(query, key, *some, mask, grad_out, first, second, into, causal, at > 0, layout)
