@@ -57,8 +57,17 @@ def rpc_attention(
     _check(who, key, value, query, mask)
     _check_scope(who, pursuit, causal)
     check_dropout(who, dropout)
+    update, opened = _kernels(key)
     return eager.rpc_attention(
-        key, value, query, pursuit, mask=mask, causal=causal, dropout=dropout, update=_update(key)
+        key,
+        value,
+        query,
+        pursuit,
+        mask=mask,
+        causal=causal,
+        dropout=dropout,
+        update=update,
+        opened=opened,
     )
 
 
@@ -108,7 +117,7 @@ def rpc_pattern(
     """
     _check("rpc_pattern", key, value, query, mask)
     _check_scope("rpc_pattern", pursuit, causal)
-    return eager.rpc_pattern(key, value, query, pursuit, mask=mask, causal=causal, update=_update(key))
+    return eager.rpc_pattern(key, value, query, pursuit, mask=mask, causal=causal, update=_kernels(key)[0])
 
 
 def rpc_start(
@@ -175,7 +184,7 @@ def rpc_step(
         raise BadInput(
             f"{who}: `state` has keys of {len(state.keys)} iterations, but `pursuit` has {pursuit.iterations}"
         )
-    return eager.rpc_step(key, value, state, query, pursuit, mask=mask, update=_update(key))
+    return eager.rpc_step(key, value, state, query, pursuit, mask=mask, update=_kernels(key)[0])
 
 
 @torch.no_grad()
@@ -217,12 +226,13 @@ def rpc_backend(key: Tensor) -> str:
     return "triton" if fits and HAS_TRITON else "eager"
 
 
-def _update(key: Tensor) -> eager.Update:
+def _kernels(key: Tensor) -> tuple[eager.Update, eager.Opened | None]:
+    """One step of the pursuit, and what begins it."""
     if rpc_backend(key) == "eager":
-        return eager.update
-    from kernelhead.ops.triton.rpc_library import update
+        return eager.update, None
+    from kernelhead.ops.triton.rpc_library import opened, update
 
-    return update
+    return update, opened
 
 
 def _check(who: str, key: Tensor, value: Tensor, query: Tensor | None, mask: Tensor | None) -> None:

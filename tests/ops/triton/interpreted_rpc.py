@@ -6,9 +6,17 @@ from torch import Tensor
 
 from kernelhead.ops import Pursuit
 from kernelhead.ops.eager import rpc as eager
-from kernelhead.ops.triton.rpc_library import Past, traced_backward, traced_update, update
+from kernelhead.ops.triton.rpc_library import Past, opened, traced_backward, traced_update, update
 from tests.inputs import keep, points
-from tests.ops.triton.rpc_cases import CASES, RECOMPUTED, Case, check, check_recomputed
+from tests.ops.triton.rpc_cases import (
+    CASES,
+    OPENINGS,
+    RECOMPUTED,
+    Case,
+    check,
+    check_opening,
+    check_recomputed,
+)
 from tests.tolerance import assert_within
 
 
@@ -23,6 +31,26 @@ def test_kernels(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", RECOMPUTED)
 def test_a_recomputed_state(name: str, lows: int, dtype: torch.dtype) -> None:
     check_recomputed(RECOMPUTED[name], lows, dtype, "cpu")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
+@pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.parametrize("name", OPENINGS)
+def test_openings(name: str, strided: bool, dtype: torch.dtype) -> None:
+    check_opening(name, strided, dtype, "cpu")
+
+
+@pytest.mark.parametrize("pursuit", [Pursuit.published(1), Pursuit.published(2, 1.0), Pursuit.corrected()])
+def test_attention_that_is_opened(pursuit: Pursuit, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernelhead.ops.triton.rpc.FEWEST", 1)
+    key, value = (points(2, 2, 9, 8, seed=i, dtype=torch.float32) for i in range(2))
+    how = {"mask": None, "causal": False, "dropout": 0.0}
+    oracle = eager.rpc_attention(key.double(), value.double(), None, pursuit, **how)
+    plain = eager.rpc_attention(key, value, None, pursuit, **how)
+    made = eager.rpc_attention(key, value, None, pursuit, **how, update=update, opened=opened)
+    assert opened(key, pursuit) is not None
+    assert opened(key.requires_grad_(), pursuit) is None
+    assert_within(made, eager=plain, oracle=oracle)
 
 
 @pytest.mark.parametrize("name", ["first", "journal", "last", "fused projection"])

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernelhead.ops.eager.rpc import definition
+from kernelhead.ops.eager.rpc import bounds, definition, scale_of
+from kernelhead.ops.pursuit import Pursuit
 from kernelhead.ops.triton import rpc as kernels
 from kernelhead.ops.triton.rpc_library import is_apart
 from tests.inputs import points
@@ -130,3 +131,30 @@ def check_recomputed(case: Case, lows: int, dtype: torch.dtype, device: str) -> 
     for actual, plain, oracle in zip((made, keys), found[1], found[0], strict=True):
         assert_within(actual, eager=plain, oracle=oracle)
     assert side.abs().max() == 1
+
+
+OPENINGS = {
+    "published": (Pursuit.published(1), (2, 3, 70, 16)),
+    "corrected": (Pursuit.corrected(1), (1, 2, 9, 5)),
+    "several tiles": (Pursuit.published(1, 0.5), (1, 2, 300, 64)),
+    "wide": (Pursuit(1, 0.1, threshold="over_mu", guard=0.5), (2, 1, 33, 100)),
+}
+
+
+def check_opening(name: str, strided: bool, dtype: torch.dtype, device: str) -> None:
+    """Tau and the first keys by one kernel, in memory that was NaN before."""
+    pursuit, shape = OPENINGS[name]
+    key = points(*shape, dtype=dtype).to(device)
+    if strided:
+        key = key.transpose(1, 2).contiguous().transpose(1, 2)
+    found = []
+    for each in (key.double(), key):
+        bound = bounds(each, None, pursuit)
+        found.append((bound, definition(each, None, bound, pursuit.sign == "preprint")[1]))
+    scale, times_mu = scale_of(pursuit, shape[1]), pursuit.threshold == "times_mu"
+    with poisoned():
+        made = kernels.opening(key, scale, times_mu, pursuit.guard)
+    for actual, exact, eagerly in zip(made, *found, strict=True):
+        assert_within(actual, eager=eagerly, oracle=exact)
+    key[0, 0, 0, 0] = float("nan")
+    assert kernels.opening(key, scale, times_mu, pursuit.guard)[1][0, 0].isnan().all()

@@ -18,7 +18,15 @@ from tests.tolerance import assert_within
 pytest.importorskip("triton", reason="the extra gpu is not installed")
 
 from kernelhead.ops.triton.rpc_library import traced_update
-from tests.ops.triton.rpc_cases import CASES, RECOMPUTED, Case, check, check_recomputed
+from tests.ops.triton.rpc_cases import (
+    CASES,
+    OPENINGS,
+    RECOMPUTED,
+    Case,
+    check,
+    check_opening,
+    check_recomputed,
+)
 
 ROOT = Path(__file__).parents[3]
 gpu = pytest.mark.gpu
@@ -37,7 +45,7 @@ def test_the_interpreter_runs_the_same_kernels() -> None:
         check=False,
     )
     assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-1000:]
-    assert f"{2 * len(CASES) + 8 * len(RECOMPUTED) + 15} passed" in made.stdout
+    assert f"{2 * len(CASES) + 8 * len(RECOMPUTED) + 4 * len(OPENINGS) + 18} passed" in made.stdout
 
 
 def test_the_backend_is_eager_where_the_kernels_do_not_fit() -> None:
@@ -64,6 +72,27 @@ def test_kernels(name: str, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("name", RECOMPUTED)
 def test_a_recomputed_state(name: str, lows: int, dtype: torch.dtype) -> None:
     check_recomputed(RECOMPUTED[name], lows, dtype, "cuda")
+
+
+@gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("strided", [False, True])
+@pytest.mark.parametrize("name", OPENINGS)
+def test_openings(name: str, strided: bool, dtype: torch.dtype) -> None:
+    check_opening(name, strided, dtype, "cuda")
+
+
+@gpu
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("pursuit", [Pursuit.published(), Pursuit.corrected()])
+def test_many_heads_without_gradients(pursuit: Pursuit, dtype: torch.dtype) -> None:
+    key, value = (points(16, 8, 70, 32, seed=i, dtype=dtype).cuda() for i in range(2))
+    how = {"mask": None, "causal": False, "dropout": 0.0}
+    oracle, plain = (
+        eager.rpc_attention(k, v, None, pursuit, **how)
+        for k, v in ((key.double(), value.double()), (key, value))
+    )
+    assert_within(rpc_attention(key, value, pursuit=pursuit), eager=plain, oracle=oracle)
 
 
 @gpu

@@ -16,6 +16,8 @@ Previous = tuple[Tensor, Tensor] | None
 #: From key, previous, bound, whether the sign is the preprint's and whether no update follows, to the
 #: next state, of no use if none follows, and the keys that attend. What a state holds is the update's own.
 Update = Callable[[Tensor, Any, Tensor, bool, bool], tuple[Any, Tensor]]
+#: From key and pursuit to tau and what the first update makes.
+Opened = Callable[[Tensor, Pursuit], tuple[Tensor, tuple[Any, Tensor]] | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,10 +145,15 @@ def bound_of(total: Tensor, count: Tensor | int, key: Tensor, pursuit: Pursuit) 
         mean = (total / (count.clamp_min(1) * key.shape[-1])).masked_fill(count == 0, 1)
     if pursuit.guard:
         mean = mean.clamp_min(pursuit.guard)
-    heads = key.shape[1] if pursuit.width == "embed" else 1
-    times_mu = pursuit.threshold == "times_mu"
-    bound = pursuit.strength * heads / 4 / mean if times_mu else 4 * pursuit.strength / heads * mean
-    return bound.unsqueeze(-1)
+    scale = scale_of(pursuit, key.shape[1])
+    return (scale / mean if pursuit.threshold == "times_mu" else scale * mean).unsqueeze(-1)
+
+
+def scale_of(pursuit: Pursuit, heads: int) -> float:
+    """What tau is times the mean of |k|, or over it."""
+    count = heads if pursuit.width == "embed" else 1
+    over = pursuit.threshold == "over_mu"
+    return 4 * pursuit.strength / count if over else pursuit.strength * count / 4
 
 
 def magnitudes(key: Tensor, *, whole: bool = False) -> Tensor:
@@ -186,8 +193,14 @@ def rpc_attention(
     causal: bool,
     dropout: float,
     update: Update = update,
+    opened: Opened | None = None,
 ) -> Tensor:
-    """Output (b, h, n, d), zero at padded points, whatever stands there."""
+    """Output (b, h, n, d), zero at padded points, whatever stands there.
+
+    Args:
+        update: one step of the pursuit.
+        opened: tau and the first step at once, or None where it does not make them.
+    """
     real = None if mask is None else mask[:, None]
     key, value = zeroed(key, real), zeroed(value, real)
     query = None if query is None else zeroed(query, real)
@@ -203,7 +216,11 @@ def rpc_attention(
             dropout_p=dropout if at == pursuit.iterations - 1 else 0.0,
         )
 
-    return zeroed(pursue(key, bounds(key, mask, pursuit), pursuit, attend, update), real)
+    begun = None
+    if opened is not None and mask is None and pursuit.scope == "sequence":
+        begun = opened(key, pursuit)
+    bound, first = begun or (bounds(key, mask, pursuit), None)
+    return zeroed(pursue(key, bound, pursuit, attend, update, first), real)
 
 
 def rpc_pattern(
@@ -230,13 +247,25 @@ def rpc_pattern(
 
 
 def pursue(
-    key: Tensor, bound: Tensor, pursuit: Pursuit, attend: Callable[[int, Tensor], Tensor], update: Update
+    key: Tensor,
+    bound: Tensor,
+    pursuit: Pursuit,
+    attend: Callable[[int, Tensor], Tensor],
+    update: Update,
+    first: tuple[Any, Tensor] | None = None,
 ) -> Tensor:
-    """The last low-rank part, where `attend` makes one from the number of an iteration and its keys."""
+    """The last low-rank part, where `attend` makes one from the number of an iteration and its keys.
+
+    Args:
+        first: what the first update makes, if that is there already.
+    """
     previous: Any = None
     for at in range(pursuit.iterations):
         last = at == pursuit.iterations - 1
-        state, keys = update(key, previous, bound, pursuit.sign == "preprint", last)
+        if at == 0 and first is not None:
+            state, keys = first
+        else:
+            state, keys = update(key, previous, bound, pursuit.sign == "preprint", last)
         low = attend(at, keys)
         previous = state, low
     return low

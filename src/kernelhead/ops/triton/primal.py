@@ -434,13 +434,13 @@ def backward(
     if query.shape[-1] > d:
         left, right, join = (fill_rows(weight, query.shape[-1]) for weight in (left, right, join))
         bias = F.pad(bias, (0, query.shape[-1] - d))
-        *sides, d_left, d_right, d_join, d_bias = backward(
+        *sides, first, second, third, last = backward(
             query, key, left, right, join, bias, mask, grad_out, left_pull, right_pull, causal, layout
         )
         for side, made in zip(into, sides, strict=True):
             side.copy_(made[..., :d])
-        smaller = (each[..., :d, :].contiguous() for each in (d_left, d_right, d_join))
-        return *into, *smaller, d_bias[..., :d].contiguous()
+        first, second, third = (each[..., :d, :].contiguous() for each in (first, second, third))
+        return *into, first, second, third, last[..., :d].contiguous()
     pulls = zip(*(pull.split(_most(query), dim=-1) for pull in (left_pull, right_pull)), strict=True)
     parts = [
         _launch_backward(query, key, *some, mask, grad_out, first, second, into, causal, at > 0, layout)

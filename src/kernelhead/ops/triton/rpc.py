@@ -18,6 +18,8 @@ from torch import Tensor
 Pair = tuple[Tensor, Tensor]
 #: Low-rank parts that one call of the kernel takes.
 MOST = 4
+#: Entries of a head that one program sums up, and the fewest heads that keep a chip busy that way.
+LONGEST, FEWEST = 2**18, 64
 
 
 @triton.jit
@@ -29,8 +31,46 @@ def _at(pointer, batch, head, start, stride_b, stride_h, stride_n, rows, feature
 
 @triton.jit
 def _clip(offset, limit):
-    """Unlike a minimum of a maximum this keeps NaN."""
-    return tl.where(offset > limit, limit, tl.where(offset < -limit, -limit, offset))
+    """Into the bounds, where NaN stays NaN."""
+    raised = tl.maximum(offset, -limit, propagate_nan=tl.PropagateNan.ALL)
+    return tl.minimum(raised, limit, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _tile_of(program, tiles, heads, BLOCK_N: tl.constexpr):
+    """First point, head and batch row of a program; divisions of short numbers are the faster ones."""
+    start, head, batch = program % tiles * BLOCK_N, program // tiles % heads, program // tiles // heads
+    return start.to(tl.int64), head.to(tl.int64), batch.to(tl.int64)
+
+
+@triton.jit
+def _open(
+    key, keys, bound,
+    key_b, key_h, key_n, out_b, out_h, out_n, heads, n, d, tiles, scale, guard,
+    BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr, TIMES_MU: tl.constexpr,
+):  # fmt: skip
+    """Tau of a head and its first update: all of it is summed, and read again from the end."""
+    program = tl.program_id(0)
+    head, batch = (program % heads).to(tl.int64), (program // heads).to(tl.int64)
+    rows, features = tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_D)
+    total = tl.zeros([BLOCK_N, BLOCK_D], tl.float32)
+    for tile in range(tiles):
+        start = tile * BLOCK_N
+        inside = (rows < n - start)[:, None] & (features < d)[None, :]
+        place = _at(key, batch, head, start, key_b, key_h, key_n, rows, features)
+        total += tl.abs(tl.load(place, mask=inside, other=0.0).to(tl.float32))
+    # Later iterations amplify what tau loses: it is rounded once.
+    mean = tl.sum(total.to(tl.float64)) / (n * d)
+    mean = tl.maximum(mean, guard, propagate_nan=tl.PropagateNan.ALL)
+    limit = (scale / mean if TIMES_MU else scale * mean).to(tl.float32)
+    tl.store(bound + program, limit)
+    for tile in range(tiles):
+        start = (tiles - 1 - tile) * BLOCK_N
+        inside = (rows < n - start)[:, None] & (features < d)[None, :]
+        place = _at(key, batch, head, start, key_b, key_h, key_n, rows, features)
+        k = tl.load(place, mask=inside, other=0.0).to(tl.float32)
+        place = _at(keys, batch, head, start, out_b, out_h, out_n, rows, features)
+        tl.store(place, _clip(k, limit).to(keys.dtype.element_ty), mask=inside)
 
 
 @triton.jit
@@ -43,8 +83,8 @@ def _forward(
     LOWS: tl.constexpr, STATE: tl.constexpr, PREPRINT: tl.constexpr, APART: tl.constexpr, SIDE: tl.constexpr,
 ):  # fmt: skip
     # From the end: what the kernel before wrote last may still be in the cache.
-    program = (tl.num_programs(0) - 1 - tl.program_id(0)).to(tl.int64)
-    start, head, batch = program % tiles * BLOCK_N, program // tiles % heads, program // (tiles * heads)
+    program = tl.num_programs(0) - 1 - tl.program_id(0)
+    start, head, batch = _tile_of(program, tiles, heads, BLOCK_N)
     rows, features = tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_D)
     exists = rows < n - start
     inside = exists[:, None] & (features < d)[None, :]
@@ -104,8 +144,7 @@ def _backward(
     BLOCK_N: tl.constexpr, BLOCK_D: tl.constexpr,
     FIRST: tl.constexpr, PREPRINT: tl.constexpr, OF_STATE: tl.constexpr, OF_KEYS: tl.constexpr,
 ):  # fmt: skip
-    program = tl.program_id(0).to(tl.int64)
-    start, head, batch = program % tiles * BLOCK_N, program // tiles % heads, program // (tiles * heads)
+    start, head, batch = _tile_of(tl.program_id(0), tiles, heads, BLOCK_N)
     rows, features = tl.arange(0, BLOCK_N), tl.arange(0, BLOCK_D)
     exists = rows < n - start
     inside = exists[:, None] & (features < d)[None, :]
@@ -132,6 +171,32 @@ def _backward(
         tl.store(place, (inner - pulled).to(d_state.dtype.element_ty), mask=inside)
         place = _at(d_low, batch, head, start, out_b, out_h, out_n, rows, features)
         tl.store(place, (whole - 2 * inner + pulled).to(d_low.dtype.element_ty), mask=inside)
+
+
+def fits_opening(key: Tensor) -> bool:
+    """Whether heads are many and short enough for `opening`."""
+    return key.shape[2] * key.shape[3] <= LONGEST and key.shape[0] * key.shape[1] >= FEWEST
+
+
+def opening(key: Tensor, scale: float, times_mu: bool, guard: float) -> tuple[Tensor, Tensor]:
+    """Tau of every head, (b, h, 1, 1) in float32, and the keys of the first update; without gradients.
+
+    Args:
+        key: (b, h, n, d).
+        scale: tau is this over the mean of |k|, or times it.
+        times_mu: whether it is over the mean.
+        guard: least mean.
+    """
+    batch, heads, n, d = key.shape
+    key = _rows(key)
+    keys, bound = room(key, key.dtype), key.new_empty((batch, heads, 1, 1), dtype=torch.float32)
+    tile = _tile(n, d)
+    _open[(heads * batch,)](
+        key, keys, bound, *key.stride()[:3], *keys.stride()[:3],
+        heads, n, d, triton.cdiv(n, tile), scale, guard,
+        BLOCK_N=tile, BLOCK_D=triton.next_power_of_2(d), TIMES_MU=times_mu, num_warps=8,
+    )  # fmt: skip
+    return bound, keys
 
 
 def forward(

@@ -5,6 +5,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from kernelhead.ops.eager.rpc import scale_of
+from kernelhead.ops.pursuit import Pursuit
 from kernelhead.ops.triton import rpc
 
 
@@ -42,6 +44,21 @@ def update(key: Tensor, previous: Previous, bound: Tensor, preprint: bool, last:
     if len(lows) == rpc.MOST:
         return Past(new, None if new is None else new.detach()), keys
     return Past(new, written, lows), keys
+
+
+def opened(key: Tensor, pursuit: Pursuit) -> tuple[Tensor, tuple[Past, Tensor]] | None:
+    """Tau and the first update by one kernel, or None where they are better made apart.
+
+    It gives no gradients and takes no mask; tau must be that of the sequence.
+    """
+    wanted = torch.is_grad_enabled() and key.requires_grad
+    if wanted or torch.compiler.is_compiling() or not rpc.fits_opening(key):
+        return None
+    times_mu = pursuit.threshold == "times_mu"
+    bound, keys = rpc.opening(key, scale_of(pursuit, key.shape[1]), times_mu, pursuit.guard)
+    if pursuit.sign == "preprint":
+        return bound, (Past(key.new_empty((), dtype=torch.float32).expand(key.shape)), keys)
+    return bound, (Past(keys), keys)
 
 
 def is_apart(key: Tensor, first: bool, preprint: bool, last: bool) -> bool:
