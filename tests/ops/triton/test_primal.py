@@ -20,6 +20,7 @@ from tests.inputs import keep, points
 pytest.importorskip("triton", reason="the extra gpu is not installed")
 
 from kernelhead.ops.triton.library import primal_core, traced_backward, traced_core, traced_landmarks
+from kernelhead.ops.triton.parts import aligned, fill_rows
 from kernelhead.ops.triton.primal import plan
 from tests.ops.triton.cases import CASES, LANDMARKS, Case, Landmarks, check, check_join, check_landmarks
 
@@ -57,6 +58,21 @@ def test_the_backend_is_eager_where_the_kernels_do_not_fit() -> None:
     x, small = torch.zeros(1, 2, 3, 4), (torch.zeros(2, 4, 2), torch.zeros(4, 4), torch.zeros(4))
     assert primal_backend(x, x, *small, Cosine(), None) == "eager"
     assert primal_backend(x, x, *small, Elu(), None) == "eager"
+
+
+def test_rows_that_are_aligned_are_not_copied() -> None:
+    both = torch.zeros(2, 5, 2, 3, 32, dtype=torch.float16)
+    for view in (both, both[:, :, 1].transpose(1, 2), both[..., :16]):
+        assert aligned(view) is view
+    for apart in (both[..., :24], both[..., 1:17], torch.zeros(2, 50, dtype=torch.float16)[:, :16], both.mT):
+        made = aligned(apart)
+        assert made.data_ptr() != apart.data_ptr()
+        assert made.shape[-1] % 16 == made.stride(-2) % 16 == 0
+        assert torch.equal(made[..., : apart.shape[-1]], apart)
+    short = torch.zeros(2, 3, 5)
+    assert aligned(short) is short
+    assert fill_rows(short, 3) is short
+    assert fill_rows(short, 4).shape == (2, 4, 5)
 
 
 @gpu

@@ -92,11 +92,13 @@ def aligned(points: Tensor) -> Tensor:
         points = points.contiguous()
     if points.element_size() == 4:
         return points
-    points = F.pad(points, (0, -points.shape[-1] % ALIGNED))
+    if points.shape[-1] % ALIGNED:
+        # A copy, which padding by nothing would be as well.
+        return F.pad(points, (0, -points.shape[-1] % ALIGNED))
     apart = any(stride % ALIGNED for stride in points.stride()[:-1]) or points.data_ptr() % ALIGNED
     return points.contiguous() if apart else points
 
 
 def fill_rows(weights: Tensor, rows: int) -> Tensor:
-    """The same with rows of zeros at the end; none where it has as many."""
-    return F.pad(weights, (0, 0, 0, rows - weights.shape[-2]))
+    """The same with rows of zeros at the end, so that there are as many."""
+    return weights if rows == weights.shape[-2] else F.pad(weights, (0, 0, 0, rows - weights.shape[-2]))
