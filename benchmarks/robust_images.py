@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.robust_rows import ROWS, device, finite, train, with_iterations
+from benchmarks.robust_rows import ROWS, device, finite, train
 from kernelhead.data import CORRUPTIONS, Images, corrupt, read_images
 from kernelhead.inspection import (
     brier_score,
@@ -190,8 +190,8 @@ def build(sets: Held, recipe: Recipe, row: str, seed: int) -> Normalised:
             attention=ROWS[row].attention,
             rank=recipe.rank,
             landmarks=recipe.landmarks,
+            iterations=ROWS[row].iterations,
         )
-    with_iterations(model, ROWS[row])
     pixels = images.x.astype(np.float64) / 255
     mean, deviation = (
         torch.from_numpy(np.asarray(each, np.float32).reshape(-1, 1, 1))

@@ -1,13 +1,12 @@
 """What the parts of the robustness comparison share: the rows, and a model of a row that is trained."""
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from math import isfinite
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from kernelhead.nn import RPCAttention
 from kernelhead.rng import seeded
 from kernelhead.training.resident import Course, Loss, fit_resident
 
@@ -16,7 +15,7 @@ class Row(NamedTuple):
     """An attention as models name it, and the iterations of its pursuits."""
 
     attention: str
-    iterations: int = 0
+    iterations: int = 4
 
 
 # Iterations as in the released scripts: four where the first layer alone pursues, two in all layers.
@@ -34,14 +33,6 @@ ROWS = {
 
 def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def with_iterations(model: nn.Module, row: Row) -> nn.Module:
-    """The model with the iterations of its row in every pursuit."""
-    for layer in model.modules():
-        if isinstance(layer, RPCAttention):
-            layer.pursuit = replace(layer.pursuit, iterations=row.iterations)
-    return model
 
 
 def train(model: nn.Module, x: Tensor, y: Tensor, course: Course, loss: Loss) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from benchmarks.robust_rows import ROWS, device, finite, train, with_iterations
+from benchmarks.robust_rows import ROWS, device, finite, train
 from kernelhead.data import read_words, swap_words
 from kernelhead.models import LanguageModel
 from kernelhead.nn import evaluating
@@ -92,9 +92,9 @@ def word_figures(data: str, row: str, seed: int) -> Iterator[dict[str, Any]]:
             attention=ROWS[row].attention,
             rank=recipe.rank,
             landmarks=recipe.landmarks,
+            iterations=ROWS[row].iterations,
             longest=recipe.context,
-        )
-    with_iterations(model, ROWS[row]).to(device())
+        ).to(device())
     sizes = {name: value for name, value in asdict(recipe).items() if name != "course"}
     yield {"recipe": {**sizes, "vocabulary": text.vocabulary}, "cases": {"testing": len(text.test)}}
     x, y = (windows(part, recipe.context) for part in (text.train[:-1], text.train[1:]))

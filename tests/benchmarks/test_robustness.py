@@ -54,6 +54,16 @@ def test_a_model_has_the_layers_of_its_row(row: str) -> None:
     assert counts == {"first layer": {4}, "all layers": {2}}.get(row.split(", ")[-1], set())
 
 
+def test_a_language_model_has_the_iterations_of_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[nn.Module] = []
+    monkeypatch.setattr(robust_words, "train", lambda model, *_: seen.append(model))
+    for row, count in (("rpc published, first layer", 4), ("rpc corrected, all layers", 2)):
+        figures = robust_words.word_figures("chain", row, 0)
+        next(figures), next(figures)
+        pursuits = [each.pursuit for each in seen.pop().modules() if isinstance(each, RPCAttention)]
+        assert {each.iterations for each in pursuits} == {count}
+
+
 def test_a_tiny_run_has_every_figure(made: Path) -> None:
     record = read_json(made)
     *rows, failed = record["rows"]

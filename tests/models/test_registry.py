@@ -1,14 +1,27 @@
 """layer_names and build_attention: plans for every layer, members by name, and their words."""
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from kernelhead.errors import BadInput, UnknownName
-from kernelhead.models import ATTENTIONS, Sizes, build_attention, layer_names
+from kernelhead.models import (
+    ATTENTIONS,
+    DecisionTransformer,
+    ImageClassifier,
+    LanguageModel,
+    PairClassifier,
+    SequenceClassifier,
+    Sizes,
+    build_attention,
+    layer_names,
+)
+from kernelhead.nn import RPCAttention
 from kernelhead.ops import Pursuit
 
 names = st.sampled_from(sorted(ATTENTIONS))
@@ -99,6 +112,32 @@ def test_the_pursuit_builders_use_all_their_sizes() -> None:
     assert build_attention("rpc_corrected", replace(sizes, strength=None)).pursuit == Pursuit.corrected(
         2, scope="prefix"
     )
+
+
+MODELS = {
+    "sequence": partial(SequenceClassifier, 3, channels=2),
+    "image": partial(ImageClassifier, 3, channels=1, size=4, patch=2),
+    "language": partial(LanguageModel, 9),
+    "pair": partial(PairClassifier, 9),
+    "decision": partial(DecisionTransformer, 4, 2),
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_hands_its_pursuits_their_sizes(model: str) -> None:
+    build = partial(MODELS[model], width=8, depth=2, heads=2)
+    scope = "prefix" if model in ("language", "decision") else "sequence"
+
+    def pursuits(made: nn.Module) -> list[Pursuit]:
+        return [layer.pursuit for layer in made.modules() if isinstance(layer, RPCAttention)]
+
+    mixed = build(attention="rpc,rpc_corrected")
+    assert pursuits(mixed) == [Pursuit.published(4, scope=scope), Pursuit.corrected(4, scope=scope)]
+    mixed = build(attention="rpc,rpc_corrected", iterations=2)
+    assert pursuits(mixed) == [Pursuit.published(2, scope=scope), Pursuit.corrected(2, scope=scope)]
+    assert pursuits(build(attention="rpc+", strength=1.5)) == [Pursuit.published(4, 1.5, scope=scope)]
+    with pytest.raises(BadInput, match="iterations is 0, expected"):
+        build(attention="rpc", iterations=0)
 
 
 def test_what_cannot_be_causal_says_so() -> None:

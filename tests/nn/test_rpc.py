@@ -7,7 +7,14 @@ import torch
 from torch import Tensor
 
 from kernelhead.errors import BadInput, UnknownName
-from kernelhead.nn import RPCAttention, SymmetricAttention, merge_heads, record, split_heads
+from kernelhead.nn import (
+    RPCAttention,
+    SoftmaxAttention,
+    SymmetricAttention,
+    merge_heads,
+    record,
+    split_heads,
+)
 from kernelhead.ops import Pursuit, softmax_attention
 from kernelhead.rng import seeded
 from tests.inputs import keep, points
@@ -180,6 +187,23 @@ def test_symmetric_attention_decodes() -> None:
         output, state = made.step(point, state)
         outputs.append(output)
     assert_exact(torch.stack(outputs, dim=1), made(x))
+
+
+def test_symmetric_attention_is_softmax_attention_whose_queries_are_its_keys() -> None:
+    ours, theirs = (kind(12, heads=3, causal=True) for kind in (SymmetricAttention, SoftmaxAttention))
+    held = ours.state_dict()
+    theirs.load_state_dict({**held, "query.weight": held["key.weight"], "query.bias": held["key.bias"]})
+    x, mask = points(2, 7, 12, dtype=torch.float32), keep([7, 4], 7)
+    with record(ours, patterns=True) as tape, record(theirs, patterns=True) as other:
+        assert torch.equal(ours(x, mask=mask), theirs(x, mask=mask))
+    assert torch.equal(tape.last("").pattern.matrix(), other.last("").pattern.matrix())
+    states = ours.start(2), theirs.start(2)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for point in x.unbind(1):
+            (one, first), (two, second) = ours.step(point, states[0]), theirs.step(point, states[1])
+            states = first, second
+            assert torch.equal(one, two)
+    assert (states[0].key.shape, states[0].key.dtype) == ((2, 3, 7, 4), torch.bfloat16)
 
 
 @pytest.mark.parametrize("made", [layer(dropout=0.5), SymmetricAttention(12, heads=3, dropout=0.5).double()])

@@ -17,6 +17,7 @@ from kernelhead.ops import (
     running_means,
     score_moments,
 )
+from kernelhead.ops.primal import folded_maps, prefix_growth
 from tests.inputs import keep, points
 from tests.oracles import primal as oracles
 from tests.tolerance import assert_exact
@@ -125,6 +126,32 @@ def test_prefix_weights_are_those_of_the_last_point() -> None:
     weight, _ = prefix_weights(rows, left, right)
     unit = query / query.norm(dim=-1, keepdim=True)
     assert_exact(scores[..., -1:, :], unit[..., -1:, :] @ weight)
+
+
+def test_folded_maps_are_scores_joined() -> None:
+    left, right, join = points(2, 3, 5, 4), points(2, 3, 5, 4, seed=1), points(6, 8, seed=2)
+    maps, features = folded_maps(left, right, join), points(2, 3, 7, 5, seed=3)
+    halves = join.split(4, dim=-1)
+    for made, weight, half in zip(maps, (left, right), halves, strict=True):
+        assert_exact(features @ made, (features @ weight) @ half.mT)
+    low = folded_maps(left.to(torch.bfloat16), right, join)
+    assert {each.dtype for each in low} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize("landmarks", [1, 3, 9])
+def test_growth_keeps_the_weight_of_as_many_rows_as_landmarks(landmarks: int) -> None:
+    seen = torch.arange(0, 12)
+    growth = prefix_growth(seen, landmarks)
+    assert growth.dtype == torch.float64
+    expected = [1.0 if count <= landmarks else landmarks / count for count in seen.tolist()]
+    assert_exact(growth, torch.tensor(expected, dtype=torch.float64))
+
+
+def test_words_of_folded_maps() -> None:
+    with pytest.raises(BadInput, match="folded_maps: `join` takes 6 scores, but both sides have 8"):
+        folded_maps(points(5, 4), points(5, 4), points(3, 6))
+    with pytest.raises(ShapeError, match="folded_maps: axis `p` is 5 in `left` but 6 in `right`"):
+        folded_maps(points(5, 4), points(6, 4), points(3, 8))
 
 
 def test_words() -> None:

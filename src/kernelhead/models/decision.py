@@ -33,6 +33,8 @@ class DecisionTransformer(nn.Module):
         attention: of all layers, of the last ("primal+") or of each; see `layer_names`.
         rank: of primal layers.
         landmarks: of primal layers; None for weights that do not depend on the data.
+        iterations: attentions of a pursuit, in RPC layers.
+        strength: lambda of RPC layers; the preset's own if None.
         inner: middle width of the feed-forward, four times the width by default.
         context: most steps that `act` looks back on, k.
         longest: time steps of an episode.
@@ -66,6 +68,8 @@ class DecisionTransformer(nn.Module):
         attention: str | Sequence[str] = "primal+",
         rank: int = 16,
         landmarks: int | None = None,
+        iterations: int = 4,
+        strength: float | None = None,
         inner: int | None = None,
         context: int = 20,
         longest: int = 1000,
@@ -86,7 +90,9 @@ class DecisionTransformer(nn.Module):
         nn.init.normal_(self.of_timestep.weight, std=0.02)
         self.first_norm, self.final_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
-        sizes = Sizes(width, heads, rank, landmarks, causal=True, init=init)
+        sizes = Sizes(
+            width, heads, rank, landmarks, causal=True, init=init, iterations=iterations, strength=strength
+        )
         self.blocks = nn.ModuleList(
             Block(_causal(name, sizes), inner=inner or 4 * width, dropout=dropout)
             for name in layer_names(attention, depth)

@@ -42,6 +42,8 @@ class LanguageModel(nn.Module):
         attention: of all layers, of the last ("primal+") or of each; see `layer_names`.
         rank: of primal layers.
         landmarks: of primal layers.
+        iterations: attentions of a pursuit, in RPC layers.
+        strength: lambda of RPC layers; the preset's own if None.
         inner: middle width of the feed-forward, four times the width by default.
         dropout: of positions and blocks.
         longest: most tokens, where positions are learned.
@@ -71,6 +73,8 @@ class LanguageModel(nn.Module):
         attention: str | Sequence[str] = "softmax",
         rank: int = 16,
         landmarks: int = 32,
+        iterations: int = 4,
+        strength: float | None = None,
         inner: int | None = None,
         dropout: float = 0.0,
         longest: int = 512,
@@ -87,7 +91,9 @@ class LanguageModel(nn.Module):
             "longest": longest,
         }.items():
             check_size(who, name, number)
-        sizes = Sizes(width, heads, rank, landmarks, causal=True, init=init)
+        sizes = Sizes(
+            width, heads, rank, landmarks, causal=True, init=init, iterations=iterations, strength=strength
+        )
         self.embedding = nn.Embedding(vocabulary, width)
         nn.init.normal_(self.embedding.weight, std=0.02)
         self.scale = sqrt(width) if position == "sinusoidal" else 1.0

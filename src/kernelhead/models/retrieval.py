@@ -25,6 +25,8 @@ class PairClassifier(nn.Module):
         attention: of all layers, of the last ("primal+") or of each; see `layer_names`.
         rank: of primal layers.
         landmarks: of primal and Nystrom layers.
+        iterations: attentions of a pursuit, in RPC layers.
+        strength: lambda of RPC layers; the preset's own if None.
         inner: middle width of the feed-forward and of the head, twice the width by default.
         pooling: as in `SequenceClassifier`.
         position: "sinusoidal", "learned" or "none".
@@ -53,6 +55,8 @@ class PairClassifier(nn.Module):
         attention: str | Sequence[str] = "primal",
         rank: int = 16,
         landmarks: int = 32,
+        iterations: int = 4,
+        strength: float | None = None,
         inner: int | None = None,
         pooling: str = "mean",
         position: str = "sinusoidal",
@@ -72,6 +76,8 @@ class PairClassifier(nn.Module):
             attention=attention,
             rank=rank,
             landmarks=landmarks,
+            iterations=iterations,
+            strength=strength,
             inner=inner,
             pooling=pooling,
             position=position,

@@ -29,6 +29,8 @@ class SequenceClassifier(nn.Module):
         attention: of all layers, of the last ("primal+") or of each; see `layer_names`.
         rank: of primal layers.
         landmarks: of primal and Nystrom layers.
+        iterations: attentions of a pursuit, in RPC layers.
+        strength: lambda of RPC layers; the preset's own if None.
         inner: middle width of the feed-forward, four times the width by default.
         norm: "pre" or "post".
         pooling: "mean" of real points, "last" real point, "cls" for a learned point in front, or
@@ -61,6 +63,8 @@ class SequenceClassifier(nn.Module):
         attention: str | Sequence[str] = "primal",
         rank: int = 16,
         landmarks: int = 32,
+        iterations: int = 4,
+        strength: float | None = None,
         inner: int | None = None,
         norm: str = "pre",
         pooling: str = "mean",
@@ -95,7 +99,7 @@ class SequenceClassifier(nn.Module):
         self.positions = Positions(width, kind=position, longest=longest + extra)
         if extra:
             self.front = nn.Parameter(torch.randn(width) * 0.02)
-        sizes = Sizes(width, heads, rank, landmarks, init=init)
+        sizes = Sizes(width, heads, rank, landmarks, init=init, iterations=iterations, strength=strength)
         self.blocks = nn.ModuleList(
             Block(build_attention(name, sizes), inner=inner or 4 * width, norm=norm, dropout=dropout)
             for name in layer_names(attention, depth)

@@ -30,6 +30,8 @@ class ImageClassifier(nn.Module):
         attention: of all layers, of the last ("primal+") or of each; see `layer_names`.
         rank: of primal layers.
         landmarks: of primal and Nystrom layers.
+        iterations: attentions of a pursuit, in RPC layers.
+        strength: lambda of RPC layers; the preset's own if None.
         inner: middle width of the feed-forward, four times the width by default.
         norm: "pre" or "post".
         pooling: "cls" for a learned point in front, or "mean" of the kept patches.
@@ -61,6 +63,8 @@ class ImageClassifier(nn.Module):
         attention: str | Sequence[str] = "softmax",
         rank: int = 16,
         landmarks: int = 32,
+        iterations: int = 4,
+        strength: float | None = None,
         inner: int | None = None,
         norm: str = "pre",
         pooling: str = "cls",
@@ -88,7 +92,7 @@ class ImageClassifier(nn.Module):
         if extra:
             self.front = nn.Parameter(torch.randn(width) * 0.02)
         self.positions = Positions(width, kind=position, longest=self.patches + extra)
-        sizes = Sizes(width, heads, rank, landmarks, init=init)
+        sizes = Sizes(width, heads, rank, landmarks, init=init, iterations=iterations, strength=strength)
         self.blocks = nn.ModuleList(
             Block(
                 build_attention(name, sizes),

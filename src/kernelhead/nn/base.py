@@ -65,6 +65,8 @@ class AbstractKernelAttention(nn.Module, ABC):
 
     width: int
     heads: int
+    #: whether a point sees itself and those before it only.
+    causal: bool = False
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,13 +102,13 @@ class AbstractKernelAttention(nn.Module, ABC):
             self._check(who, context, context_mask, "context", "context_mask")
             check_axes(who, x=(x, "b n c"), context=(context, "b m c"))
         # Zero first: nothing in the padding, not even NaN, may reach a product or its gradient.
-        x, context = _zeroed(x, mask), None if context is None else _zeroed(context, context_mask)
+        x, context = zeroed(x, mask), None if context is None else zeroed(context, context_mask)
         replay = _in_backward()
         keep = _KEPT.get(self, "off") if replay else self.recording
         if not (replay or torch.compiler.is_compiling()):
             _KEPT[self] = keep
         attended = self.attend(x, mask=mask, context=context, context_mask=context_mask, keep=keep)
-        output = _zeroed(attended.output, mask)
+        output = zeroed(attended.output, mask)
         if self.recorded is not None and not replay:
             kept = Attended(output, attended.moments, attended.pattern, attended.kernel)
             self.recorded.append(kept)
@@ -125,6 +127,21 @@ class AbstractKernelAttention(nn.Module, ABC):
             )
         check_mask(who, mask, points, mask_name)
 
+    def _check_causal(self) -> None:
+        if not self.causal:
+            raise BadInput(f"{type(self).__name__}: start and step need causal=True")
+
+    def _check_step(
+        self, x: Tensor, batch: int, mask: Tensor | None = None, *, prompts: bool = False
+    ) -> None:
+        """A step takes x (batch, c) or, with `prompts`, (batch, n, c); a mask has an entry for each point."""
+        self._check_causal()
+        who, one = f"{type(self).__name__}.step", (batch, self.width)
+        if x.shape != one and not (prompts and x.dim() == 3 and (x.shape[0], x.shape[2]) == one):
+            several = f" or ({batch}, n, {self.width})" if prompts else ""
+            raise BadInput(f"{who}: `x` has shape {tuple(x.shape)}, expected {one}{several}")
+        check_mask(who, mask, x)
+
 
 def check_heads(who: str, width: int, heads: int) -> int:
     """The width of one head.
@@ -139,7 +156,13 @@ def check_heads(who: str, width: int, heads: int) -> int:
     return width // heads
 
 
-def _zeroed(points: Tensor, mask: Tensor | None) -> Tensor:
+def zeroed(points: Tensor, mask: Tensor | None) -> Tensor:
+    """Points (... n c) with zeros where the mask (... n) is False.
+
+    Example:
+        >>> zeroed(torch.ones(3, 1), torch.tensor([True, False, True])).flatten()
+        tensor([1., 0., 1.])
+    """
     return points if mask is None else points.masked_fill(~mask.unsqueeze(-1), 0)
 
 

@@ -95,17 +95,10 @@ class LinearAttention(AbstractKernelAttention):
             >>> layer.step(torch.zeros(3, 8), layer.start(3))[0].shape
             torch.Size([3, 8])
         """
-        self._check_causal()
-        expected = (state.total.shape[0], self.width)
-        if x.shape != expected:
-            raise BadInput(f"LinearAttention.step: `x` has shape {tuple(x.shape)}, expected {expected}")
+        self._check_step(x, state.total.shape[0])
         query, key, value, _ = project(self, x[:, None], None, None, None)
         mixed, state = linear_step(state, query[:, :, 0], key[:, :, 0], value[:, :, 0])  # (b, h, d)
         return self.out(mixed.flatten(-2)), state
-
-    def _check_causal(self) -> None:
-        if not self.causal:
-            raise BadInput("LinearAttention: start and step need causal=True")
 
 
 class PerformerAttention(AbstractKernelAttention):

@@ -9,12 +9,13 @@ from torch import Tensor, nn
 from kernelhead.decomposition.linalg import orthonormal_columns, unit_frobenius
 from kernelhead.errors import BadInput, unknown
 from kernelhead.kernels import AbstractKernel, named_kernel
-from kernelhead.nn.base import AbstractKernelAttention, Attended, Moments, check_heads
+from kernelhead.nn.base import AbstractKernelAttention, Attended, Moments, check_heads, zeroed
 from kernelhead.nn.heads import merge_heads, split_heads
 from kernelhead.ops.backends import step_backend
-from kernelhead.ops.eager.primal import folded_maps, prefix_growth
 from kernelhead.ops.primal import (
+    folded_maps,
     gather_landmarks,
+    prefix_growth,
     prefix_scores,
     prefix_weights,
     primal_attention,
@@ -26,7 +27,7 @@ from kernelhead.ops.primal import (
     score_moments,
 )
 from kernelhead.pattern import Dense, Factored
-from kernelhead.shapes import check_mask, check_size
+from kernelhead.shapes import check_size
 
 INITS = {"orthonormal": orthonormal_columns, "published": unit_frobenius}
 JOINS = ("shared", "per_head")
@@ -258,7 +259,7 @@ class PrimalAttention(AbstractKernelAttention):
         query = split_heads(self.query(x), self.heads)
         left, right = self._weights(context, context_mask)
         kernel, real = self.kernel, None if mask is None else mask[:, None]
-        left_map, _ = folded_maps(left, right, self.join.weight.to(left.dtype))
+        left_map, _ = folded_maps(left, right, self.join.weight)
         joined = kernel.left_features(query) @ left_map + self._bias().to(left.dtype)
         output = self.out(merge_heads(joined))
         if keep == "off":
@@ -303,9 +304,7 @@ class PrimalAttention(AbstractKernelAttention):
             rows = split_heads(gather_landmarks(source, self.landmarks, mask=mask), self.heads)
             rows = kernel.landmark_features(rows)
             left = left @ (rows.mT @ rows)
-        left = left if real is None else left.masked_fill(~real.unsqueeze(-1), 0)
-        right = right if other is None else right.masked_fill(~other.unsqueeze(-1), 0)
-        return Factored(left, left.new_ones(left.shape[-1]), right)
+        return Factored(zeroed(left, real), left.new_ones(left.shape[-1]), zeroed(right, other))
 
     def _moments(self, left: Tensor, right: Tensor, projected_trace: Tensor) -> Moments:
         trace = (self.left * self.right).sum((-2, -1))
@@ -323,8 +322,7 @@ class PrimalAttention(AbstractKernelAttention):
         Raises:
             BadInput: the layer is not causal.
         """
-        if not self.causal:
-            raise BadInput("PrimalAttention: start and step need causal=True")
+        self._check_causal()
         head = self.width // self.heads
         shape = (head,) if self.landmarks is None else (self._kernel.feature_width(head), self.rank)
         zeros = self.left.new_zeros((batch, self.heads, *shape), dtype=_wide(self.left))
@@ -346,13 +344,8 @@ class PrimalAttention(AbstractKernelAttention):
             >>> out.shape, state.seen
             (torch.Size([3, 8]), tensor([1, 1, 1]))
         """
-        if not self.causal:
-            raise BadInput("PrimalAttention: start and step need causal=True")
-        expected = (state.seen.shape[0], self.width)
-        if x.shape != expected:
-            raise BadInput(f"PrimalAttention.step: `x` has shape {tuple(x.shape)}, expected {expected}")
-        check_mask("PrimalAttention.step", mask, x)
-        x = x if mask is None else x.masked_fill(~mask[:, None], 0)
+        self._check_step(x, state.seen.shape[0], mask)
+        x = zeroed(x, mask)
         # Two products: to lay the weights of both side by side costs more than one point does.
         query, key, row = (
             split_heads(each[:, None], self.heads) for each in (self.query(x), self.key(x), x)
@@ -367,8 +360,7 @@ class PrimalAttention(AbstractKernelAttention):
             state = PrimalState(*made)
         else:
             joined, state = self._stepped(query, key, row, state, mask)
-        output = self.out(merge_heads(joined))[:, 0]
-        return output if mask is None else output.masked_fill(~mask[:, None], 0), state
+        return zeroed(self.out(merge_heads(joined))[:, 0], mask), state
 
     def _stepped(
         self, query: Tensor, key: Tensor, row: Tensor, state: PrimalState, mask: Tensor | None

@@ -1,12 +1,11 @@
 """Attention of keys to keys, plain and inside a pursuit that splits off what is sparse in them."""
 
-import torch
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput, unknown
-from kernelhead.nn.base import AbstractKernelAttention, Attended, check_heads
+from kernelhead.nn.base import AbstractKernelAttention, Attended, check_heads, zeroed
 from kernelhead.nn.heads import merge_heads, split_heads
-from kernelhead.nn.softmax import SoftmaxState, without_padding
+from kernelhead.nn.softmax import AbstractSoftmaxAttention, project, without_padding
 from kernelhead.ops import (
     Pursuit,
     PursuitTrace,
@@ -17,9 +16,8 @@ from kernelhead.ops import (
     rpc_step,
     rpc_trace,
 )
-from kernelhead.ops.softmax import check_dropout, softmax_attention, softmax_pattern
+from kernelhead.ops.softmax import check_dropout
 from kernelhead.pattern import Dense
-from kernelhead.shapes import check_mask
 
 PRESETS = {"published": Pursuit.published, "corrected": Pursuit.corrected}
 
@@ -57,6 +55,7 @@ class RPCAttention(AbstractKernelAttention):
         UnknownName: no such preset, or a switch has no such position.
 
     Example:
+        >>> import torch
         >>> layer = RPCAttention(8, heads=2, iterations=3, preset="corrected")
         >>> layer(torch.zeros(1, 5, 8)).shape
         torch.Size([1, 5, 8])
@@ -138,11 +137,12 @@ class RPCAttention(AbstractKernelAttention):
             BadInput: `x` or the mask does not fit the layer.
 
         Example:
+            >>> import torch
             >>> RPCAttention(8, heads=2, iterations=3).trace(torch.randn(1, 5, 8)).nonzero.shape
             torch.Size([3, 1, 2])
         """
         self._check("RPCAttention.trace", x, mask, "x", "mask")
-        query, key, value = self._project(x if mask is None else x.masked_fill(~mask.unsqueeze(-1), 0))
+        query, key, value = self._project(zeroed(x, mask))
         return rpc_trace(key, value, pursuit=self.pursuit, query=query, mask=mask, causal=self.causal)
 
     def start(self, batch: int) -> RPCState:
@@ -167,24 +167,18 @@ class RPCAttention(AbstractKernelAttention):
             BadInput: the layer is not causal, its scope is not "prefix", or `x` does not fit.
 
         Example:
+            >>> import torch
             >>> layer = RPCAttention(8, heads=2, causal=True)
             >>> out, state = layer.step(torch.zeros(3, 8), layer.start(3))
             >>> out.shape, state.seen
             (torch.Size([3, 8]), tensor([1, 1, 1]))
         """
-        self._check_causal()
+        self._check_step(x, state.seen.shape[0], mask, prompts=True)
         one = x.dim() == 2
-        points = x.unsqueeze(1) if one else x
-        if points.dim() != 3 or (points.shape[0], points.shape[2]) != (state.seen.shape[0], self.width):
-            expected = f"({state.seen.shape[0]}, {self.width}) or ({state.seen.shape[0]}, n, {self.width})"
-            raise BadInput(f"RPCAttention.step: `x` has shape {tuple(x.shape)}, expected {expected}")
-        check_mask("RPCAttention.step", mask, x)
         real = mask.unsqueeze(1) if mask is not None and one else mask
-        points = points if real is None else points.masked_fill(~real.unsqueeze(-1), 0)
-        query, key, value = self._project(points)
+        query, key, value = self._project(zeroed(x.unsqueeze(1) if one else x, real))
         mixed, state = rpc_step(key, value, state, pursuit=self.pursuit, query=query, mask=real)
-        output = self.out(merge_heads(mixed))
-        output = output if real is None else output.masked_fill(~real.unsqueeze(-1), 0)
+        output = zeroed(self.out(merge_heads(mixed)), real)
         return output[:, 0] if one else output, state
 
     def _project(self, x: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
@@ -192,12 +186,8 @@ class RPCAttention(AbstractKernelAttention):
         query = None if self.query is None else split_heads(self.query(x), self.heads)
         return query, split_heads(self.key(x), self.heads), split_heads(self.value(x), self.heads)
 
-    def _check_causal(self) -> None:
-        if not self.causal:
-            raise BadInput("RPCAttention: start and step need causal=True")
 
-
-class SymmetricAttention(AbstractKernelAttention):
+class SymmetricAttention(AbstractSoftmaxAttention):
     r"""Softmax attention of keys to themselves, $\mathrm{softmax}(K K^\top / \sqrt d) V$, without queries.
 
     It is what models with RPC-Attention have in their other layers, and the rival of that. Time grows as
@@ -215,17 +205,13 @@ class SymmetricAttention(AbstractKernelAttention):
         BadInput: the heads do not divide the width, or `dropout` is not in [0, 1).
 
     Example:
+        >>> import torch
         >>> SymmetricAttention(8, heads=2)(torch.zeros(1, 3, 8)).shape
         torch.Size([1, 3, 8])
     """
 
     def __init__(self, width: int, *, heads: int, causal: bool = False, dropout: float = 0.0) -> None:
-        super().__init__()
-        check_heads("SymmetricAttention", width, heads)
-        check_dropout("SymmetricAttention", dropout)
-        self.width, self.heads, self.causal, self.dropout = width, heads, causal, dropout
-        self.key, self.value = nn.Linear(width, width), nn.Linear(width, width)
-        self.out = nn.Linear(width, width)
+        super().__init__(width, heads, causal, dropout, queries=False)
 
     def attend(
         self,
@@ -238,52 +224,7 @@ class SymmetricAttention(AbstractKernelAttention):
     ) -> Attended:
         """Symmetric attention in every head."""
         refuse_context(self, context, "its keys attend to themselves")
-        key, value = split_heads(self.key(x), self.heads), split_heads(self.value(x), self.heads)
-        real, dropout = None if mask is None else mask[:, None], self.dropout if self.training else 0.0
-        mixed = softmax_attention(key, key, value, mask=real, causal=self.causal, dropout=dropout)
-        pattern = None
-        if keep == "patterns":
-            entries = softmax_pattern(key, key, mask=real, causal=self.causal)
-            pattern = without_padding(Dense(entries), mask)
-        return Attended(self.out(merge_heads(mixed)), pattern=pattern)
-
-    def start(self, batch: int) -> SoftmaxState:
-        """The state of a causal layer before the first point of `batch` sequences.
-
-        Raises:
-            BadInput: the layer is not causal.
-        """
-        self._check_causal()
-        empty = self.key.weight.new_zeros(batch, self.heads, 0, self.width // self.heads)
-        return SoftmaxState(empty, empty)
-
-    def step(self, x: Tensor, state: SoftmaxState) -> tuple[Tensor, SoftmaxState]:
-        """One more point for each sequence, at a cost that grows as m; equals the parallel form.
-
-        Shapes: x (b, c); returns (b, c) and the new state.
-
-        Raises:
-            BadInput: the layer is not causal, or `x` does not fit it or the state.
-
-        Example:
-            >>> layer = SymmetricAttention(8, heads=2, causal=True)
-            >>> layer.step(torch.zeros(3, 8), layer.start(3))[0].shape
-            torch.Size([3, 8])
-        """
-        self._check_causal()
-        expected = (state.key.shape[0], self.width)
-        if x.shape != expected:
-            raise BadInput(f"SymmetricAttention.step: `x` has shape {tuple(x.shape)}, expected {expected}")
-        new, value = (split_heads(each(x)[:, None], self.heads) for each in (self.key, self.value))
-        # The empty state may have another precision than autocast gives the first point.
-        key = torch.cat([state.key.to(new.dtype), new], dim=-2)
-        value = torch.cat([state.value.to(value.dtype), value], dim=-2)
-        mixed = softmax_attention(new, key, value, dropout=self.dropout if self.training else 0.0)
-        return self.out(merge_heads(mixed))[:, 0], SoftmaxState(key, value)
-
-    def _check_causal(self) -> None:
-        if not self.causal:
-            raise BadInput("SymmetricAttention: start and step need causal=True")
+        return self._attend_sides(project(self, x, mask, None, None), mask, keep)
 
 
 def refuse_context(layer: nn.Module, context: Tensor | None, reason: str) -> None:

@@ -24,47 +24,26 @@ class SoftmaxState:
     value: Tensor
 
 
-class SoftmaxAttention(AbstractKernelAttention):
-    """Multi-head softmax attention, from `x` to itself or to a context.
+class AbstractSoftmaxAttention(AbstractKernelAttention):
+    """Base of softmax attentions: write `attend`, get `start` and `step`.
 
-    Time grows as n m. A recorded pattern is the one before dropout.
-
-    Shapes: x (b, n, c), one point a row; mask (b, n), True where real; context (b, m, c); returns (b, n, c).
-
-    Args:
-        width: features of a point, c.
-        heads: heads h; must divide `width`.
-        causal: whether a point sees itself and those before it only; rules out a context.
-        dropout: probability with which an entry of the pattern is dropped in training.
-
-    Raises:
-        BadInput: the heads do not divide the width, or `dropout` is not in [0, 1).
-
-    Example:
-        >>> SoftmaxAttention(8, heads=2)(torch.zeros(1, 3, 8), context=torch.zeros(1, 5, 8)).shape
-        torch.Size([1, 3, 8])
+    Without queries keys attend to keys.
     """
 
-    def __init__(self, width: int, *, heads: int, causal: bool = False, dropout: float = 0.0) -> None:
-        super().__init__()
-        check_heads("SoftmaxAttention", width, heads)
-        check_dropout("SoftmaxAttention", dropout)
-        self.width, self.heads, self.causal, self.dropout = width, heads, causal, dropout
-        self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)
-        self.value, self.out = nn.Linear(width, width), nn.Linear(width, width)
+    query: nn.Linear | None
 
-    def attend(
-        self,
-        x: Tensor,
-        *,
-        mask: Tensor | None,
-        context: Tensor | None,
-        context_mask: Tensor | None,
-        keep: str,
-    ) -> Attended:
-        """Softmax attention in every head."""
-        refuse_causal_context(self, self.causal, context)
-        query, key, value, real = project(self, x, mask, context, context_mask)
+    def __init__(self, width: int, heads: int, causal: bool, dropout: float, *, queries: bool) -> None:
+        super().__init__()
+        check_heads(type(self).__name__, width, heads)
+        check_dropout(type(self).__name__, dropout)
+        self.width, self.heads, self.causal, self.dropout = width, heads, causal, dropout
+        self.query = nn.Linear(width, width) if queries else None
+        self.key, self.value = nn.Linear(width, width), nn.Linear(width, width)
+        self.out = nn.Linear(width, width)
+
+    def _attend_sides(self, sides: "Sides", mask: Tensor | None, keep: str) -> Attended:
+        """What `attend` gives once points are projected."""
+        query, key, value, real = sides
         dropout = self.dropout if self.training else 0.0
         mixed = softmax_attention(query, key, value, mask=real, causal=self.causal, dropout=dropout)
         pattern = None
@@ -97,10 +76,7 @@ class SoftmaxAttention(AbstractKernelAttention):
             >>> out.shape, state.key.shape
             (torch.Size([3, 8]), torch.Size([3, 2, 1, 4]))
         """
-        self._check_causal()
-        expected = (state.key.shape[0], self.width)
-        if x.shape != expected:
-            raise BadInput(f"SoftmaxAttention.step: `x` has shape {tuple(x.shape)}, expected {expected}")
+        self._check_step(x, state.key.shape[0])
         query, key, value, _ = project(self, x[:, None], None, None, None)
         # The empty state may have another precision than autocast gives the first point.
         key = torch.cat([state.key.to(key.dtype), key], dim=-2)
@@ -108,18 +84,57 @@ class SoftmaxAttention(AbstractKernelAttention):
         mixed = softmax_attention(query, key, value, dropout=self.dropout if self.training else 0.0)
         return self.out(merge_heads(mixed))[:, 0], SoftmaxState(key, value)
 
-    def _check_causal(self) -> None:
-        if not self.causal:
-            raise BadInput("SoftmaxAttention: start and step need causal=True")
+
+class SoftmaxAttention(AbstractSoftmaxAttention):
+    """Multi-head softmax attention, from `x` to itself or to a context.
+
+    Time grows as n m. A recorded pattern is the one before dropout.
+
+    Shapes: x (b, n, c), one point a row; mask (b, n), True where real; context (b, m, c); returns (b, n, c).
+
+    Args:
+        width: features of a point, c.
+        heads: heads h; must divide `width`.
+        causal: whether a point sees itself and those before it only; rules out a context.
+        dropout: probability with which an entry of the pattern is dropped in training.
+
+    Raises:
+        BadInput: the heads do not divide the width, or `dropout` is not in [0, 1).
+
+    Example:
+        >>> SoftmaxAttention(8, heads=2)(torch.zeros(1, 3, 8), context=torch.zeros(1, 5, 8)).shape
+        torch.Size([1, 3, 8])
+    """
+
+    query: nn.Linear
+
+    def __init__(self, width: int, *, heads: int, causal: bool = False, dropout: float = 0.0) -> None:
+        super().__init__(width, heads, causal, dropout, queries=True)
+
+    def attend(
+        self,
+        x: Tensor,
+        *,
+        mask: Tensor | None,
+        context: Tensor | None,
+        context_mask: Tensor | None,
+        keep: str,
+    ) -> Attended:
+        """Softmax attention in every head."""
+        refuse_causal_context(self, self.causal, context)
+        return self._attend_sides(project(self, x, mask, context, context_mask), mask, keep)
 
 
 class Projections(Protocol):
-    """A module with a projection for queries, keys and values."""
+    """A module with projections for keys and values, and for queries unless keys take their place."""
 
     heads: int
-    query: nn.Linear
     key: nn.Linear
     value: nn.Linear
+
+    @property
+    def query(self) -> nn.Linear | None:
+        """The projection for queries."""
 
 
 class Sides(NamedTuple):
@@ -145,10 +160,10 @@ def project(
         torch.Size([1, 2, 3, 4])
     """
     source, real = (x, mask) if context is None else (context, context_mask)
-    query = split_heads(layer.query(x), layer.heads)
+    query = None if layer.query is None else split_heads(layer.query(x), layer.heads)
     key = split_heads(layer.key(source), layer.heads)
     value = split_heads(layer.value(source), layer.heads)
-    return Sides(query, key, value, None if real is None else real.unsqueeze(-2))
+    return Sides(key if query is None else query, key, value, None if real is None else real.unsqueeze(-2))
 
 
 def without_padding(pattern: Pattern, mask: Tensor | None) -> Pattern:

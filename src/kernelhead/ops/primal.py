@@ -271,6 +271,27 @@ def primal_pairs(
         return torch.cat(eager.primal_scores(query, key, left, right, kernel, mask), dim=-1)
 
 
+def folded_maps(left: Tensor, right: Tensor, join: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Weights and join as one map a side, from features to outputs.
+
+    They are $W_e C_e^\top$ and $W_r C_r^\top$, with the join $C = [C_e, C_r]$.
+
+    Shapes: left and right (... p s), join (... d 2s); returns two (... p d) in the precision of `left`.
+
+    Raises:
+        ShapeError: two axes disagree.
+        BadInput: `join` does not take the scores of both sides.
+
+    Example:
+        >>> left_map, _ = folded_maps(torch.ones(3, 2), torch.ones(3, 2), torch.ones(5, 4))
+        >>> left_map.shape, float(left_map[0, 0])
+        (torch.Size([3, 5]), 2.0)
+    """
+    check_axes("folded_maps", left=(left, "... p s"), right=(right, "... p s"), join=(join, "... d j"))
+    _check_join("folded_maps", left, right, join)
+    return eager.folded_maps(left, right.to(left.dtype), join.to(left.dtype))
+
+
 def score_moments(features: Tensor, weight: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Means over real points of the squared scores ``features @ weight``, without making them.
 
@@ -329,6 +350,18 @@ def prefix_scores(
     return eager.prefix_scores(query, key, rows, left, right, kernel, mask)
 
 
+def prefix_growth(seen: Tensor, landmarks: int) -> Tensor:
+    r"""What `prefix_scores` scales a sum over `seen` rows by, $g_t$: 1 up to l rows and l/t after.
+
+    Shapes: seen (...) whole numbers; returns (...) in float64.
+
+    Example:
+        >>> prefix_growth(torch.tensor([1, 2, 4]), 2)
+        tensor([1.0000, 1.0000, 0.5000], dtype=torch.float64)
+    """
+    return eager.prefix_growth(seen, landmarks)
+
+
 def prefix_weights(
     rows: Tensor,
     left: Tensor,
@@ -381,12 +414,16 @@ def _checked(
     check_axes(
         who, query=(query, "... n d"), key=(key, "... n d"), join=(join, "... d j"), bias=(bias, "... d")
     )
+    _check_join(who, left, right, join)
+    dtype = query.dtype
+    return left.to(dtype), right.to(dtype), join.to(dtype), bias.to(dtype)
+
+
+def _check_join(who: str, left: Tensor, right: Tensor, join: Tensor) -> None:
     if join.shape[-1] != left.shape[-1] + right.shape[-1]:
         raise BadInput(
             f"{who}: `join` takes {join.shape[-1]} scores, but both sides have {2 * left.shape[-1]}"
         )
-    dtype = query.dtype
-    return left.to(dtype), right.to(dtype), join.to(dtype), bias.to(dtype)
 
 
 def _check_sides(
