@@ -468,6 +468,15 @@ def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFi
     assert f"Example: kernelhead {verb}" in text
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_shows_places_by_a_readable_type(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    text = " ".join(said_help(capsys, verb).split())
+    assert "<class" not in text
+    assert "Path" not in text.replace("Pathfinder", "")
+    assert "type: FOLDER" in text
+    assert verb not in ("train", "predict", "report", "reproduce") or "type: FILE" in text
+
+
 def test_help_says_every_option_of_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:
     text = said_help(capsys, "train")
     assert all(f"--{field.name}" in text for field in fields(Recipe) if field.name != "data")

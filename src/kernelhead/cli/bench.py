@@ -6,6 +6,7 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
+from kernelhead.cli.places import FOLDER
 from kernelhead.errors import BadInput
 
 HELP = "measure speed, memory or robustness in a checkout: one question or all of speed, after its tests"
@@ -21,7 +22,7 @@ def arguments(parser: ArgumentParser) -> None:
         help="a question; by default all of speed for the GPU, or for the CPU where there is none",
     )
     parser.add_argument(
-        "--out", type=Path, help="folder of the JSON records; of speed docs/performance by default"
+        "--out", type=FOLDER, help="folder of the JSON records; of speed docs/performance by default"
     )
     parser.add_argument("--list", action="store_true", help="say the questions and stop")
     parser.add_argument("--no-gate", action="store_true", help="skip the tests; figures are marked ungated")

@@ -1,9 +1,8 @@
 """kernelhead evaluate: accuracy and loss of a trained run on a labelled set."""
 
-from pathlib import Path
-
 from jsonargparse import ArgumentParser, Namespace
 
+from kernelhead.cli.places import FOLDER
 from kernelhead.cli.terminal import say, say_json
 from kernelhead.data import has_test_part, read_series
 from kernelhead.errors import BadInput
@@ -15,10 +14,10 @@ EXAMPLE = "kernelhead evaluate runs/mine JapaneseVowels --split test"
 
 def arguments(parser: ArgumentParser) -> None:
     """What the verb takes."""
-    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("run", type=FOLDER, help="run folder")
     parser.add_argument("data", nargs="?", help="data set or file; the run's own by default")
     parser.add_argument("--split", default="test", help="train or test")
-    parser.add_argument("--root", type=Path, help="folder of data sets; KERNELHEAD_DATA by default")
+    parser.add_argument("--root", type=FOLDER, help="folder of data sets; KERNELHEAD_DATA by default")
     parser.add_argument("--json", action="store_true", help="print a JSON record")
 
 

@@ -1,11 +1,11 @@
 """kernelhead inspect: read the attention of a trained run."""
 
 from dataclasses import fields
-from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.table import Table
 
+from kernelhead.cli.places import FOLDER
 from kernelhead.cli.terminal import CONSOLE, say, say_json
 from kernelhead.data import read_series
 from kernelhead.errors import unknown
@@ -21,12 +21,12 @@ READINGS = ("spectrum", "kpca")
 def arguments(parser: ArgumentParser) -> None:
     """What the verb takes."""
     parser.add_argument("reading", help="what to read: spectrum or kpca")
-    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("run", type=FOLDER, help="run folder")
     parser.add_argument("data", nargs="?", help="data set or file; the run's own by default")
     parser.add_argument("--split", default="train", help="train or test")
     parser.add_argument("--cases", type=int, default=16, help="cases to read from")
     parser.add_argument("--seed", type=int, default=0, help="of the baselines of kpca")
-    parser.add_argument("--root", type=Path, help="folder of data sets; KERNELHEAD_DATA by default")
+    parser.add_argument("--root", type=FOLDER, help="folder of data sets; KERNELHEAD_DATA by default")
     parser.add_argument("--json", action="store_true", help="print a JSON record")
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
+from kernelhead.cli.places import FILE, FOLDER
 from kernelhead.cli.terminal import say
 from kernelhead.data import read_series, write_predictions
 from kernelhead.training import load_run
@@ -14,11 +15,11 @@ EXAMPLE = "kernelhead predict runs/mine new.csv --out predictions.csv"
 
 def arguments(parser: ArgumentParser) -> None:
     """What the verb takes."""
-    parser.add_argument("run", type=Path, help="run folder")
+    parser.add_argument("run", type=FOLDER, help="run folder")
     parser.add_argument("data", help="data set or file (.ts, .npz, .csv); labels are not needed")
     parser.add_argument("--split", default="test", help="train or test, where the data has both")
-    parser.add_argument("--root", type=Path, help="folder of data sets; KERNELHEAD_DATA by default")
-    parser.add_argument("--out", type=Path, default=Path("predictions.csv"), help="file to write")
+    parser.add_argument("--root", type=FOLDER, help="folder of data sets; KERNELHEAD_DATA by default")
+    parser.add_argument("--out", type=FILE, default=Path("predictions.csv"), help="file to write")
 
 
 def run(chosen: Namespace, given: list[str]) -> int:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from jsonargparse import ArgumentParser, Namespace
 
+from kernelhead.cli.places import FILE, FOLDER
 from kernelhead.cli.terminal import say
 from kernelhead.records import REPORT
 from kernelhead.report import write_report
@@ -14,8 +15,8 @@ EXAMPLE = "kernelhead report runs/primal runs/softmax --out report.html"
 
 def arguments(parser: ArgumentParser) -> None:
     """What the verb takes."""
-    parser.add_argument("runs", type=Path, nargs="+", help="run folders")
-    parser.add_argument("--out", type=Path, default=Path(REPORT), help="file to write")
+    parser.add_argument("runs", type=FOLDER, nargs="+", help="run folders")
+    parser.add_argument("--out", type=FILE, default=Path(REPORT), help="file to write")
     parser.add_argument("--title", default="kernelhead report", help="of the page")
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
+from kernelhead.cli.places import FILE, FOLDER
 from kernelhead.cli.terminal import say
 from kernelhead.training import jobs_of, reproduce, standing
 
@@ -26,12 +27,12 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=1, help="of each job")
     parser.add_argument("--ray", type=str, help="address of a Ray cluster, or local:2 to start one here")
     parser.add_argument(
-        "--out", type=Path, default=Path("docs/results"), help="folder of the ledger and the table"
+        "--out", type=FOLDER, default=Path("docs/results"), help="folder of the ledger and the table"
     )
-    parser.add_argument("--recipe", type=Path, help="TOML file of settings; recipes/FIELD.toml by default")
+    parser.add_argument("--recipe", type=FILE, help="TOML file of settings; recipes/FIELD.toml by default")
     parser.add_argument("--fresh", action="store_true", help="run jobs anew that are done")
     parser.add_argument("--list", action="store_true", help="say the jobs and where they stand, and stop")
-    parser.add_argument("--root", type=Path, help="folder of data sets; KERNELHEAD_DATA by default")
+    parser.add_argument("--root", type=FOLDER, help="folder of data sets; KERNELHEAD_DATA by default")
 
 
 def run(chosen: Namespace, given: list[str]) -> int:

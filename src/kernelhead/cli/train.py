@@ -7,6 +7,7 @@ from typing import Any
 
 from jsonargparse import ArgumentParser, Namespace
 
+from kernelhead.cli.places import FILE, FOLDER
 from kernelhead.cli.terminal import say, say_runs, watching
 from kernelhead.errors import unknown
 from kernelhead.records import REPORT, RESULT, read_json
@@ -29,14 +30,14 @@ OWN = ("data", "recipe", "only", "out", "fresh", "root", "config")
 def arguments(parser: ArgumentParser) -> None:
     """What the verb takes."""
     parser.add_argument("data", nargs="?", help="name of a data set, or a file (.ts, .npz, .csv) or folder")
-    parser.add_argument("--config", type=Path, help="JSON file of options, such as a run's config.json")
-    parser.add_argument("--recipe", type=Path, help="TOML file of runs; other options change all of them")
+    parser.add_argument("--config", type=FILE, help="JSON file of options, such as a run's config.json")
+    parser.add_argument("--recipe", type=FILE, help="TOML file of runs; other options change all of them")
     parser.add_argument("--only", type=str, help="the one run of the recipe file to train")
-    parser.add_argument("--out", type=Path, help="run folder, or folder of run folders for a recipe file")
+    parser.add_argument("--out", type=FOLDER, help="run folder, or folder of run folders for a recipe file")
     parser.add_argument(
         "--fresh", action="store_true", help="train anew instead of going on or keeping a result"
     )
-    parser.add_argument("--root", type=Path, help="folder of data sets; KERNELHEAD_DATA by default")
+    parser.add_argument("--root", type=FOLDER, help="folder of data sets; KERNELHEAD_DATA by default")
     parser.add_class_arguments(Recipe, skip={"data"})
 
 
