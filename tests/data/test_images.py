@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelhead.data.images import DIGESTS, Images, read_images
+from kernelhead.data.images import DIGESTS, Images, Rows, read_images
 from kernelhead.data.sources import in_part
 from kernelhead.errors import BadInput, MissingExtra, UnknownName
 
@@ -107,6 +107,58 @@ def test_a_folder_is_read(tmp_path: Path) -> None:
     coloured = folder(tmp_path, x=pixels(20, 3, 4, 6), classes=np.array(["cat", "dog", "eel"]))
     assert read_images(coloured, validation=0).x.tolist() == pixels(20, 3, 4, 6).tolist()
     assert read_images(coloured, split="test").classes == ("cat", "dog", "eel")
+
+
+def mapped(root: Path, name: str = "imagenet1k") -> Path:
+    path = root / name
+    path.mkdir()
+    for part, count in {"train": 20, "test": 3}.items():
+        np.save(path / f"{part}_x.npy", pixels(count, 3, 4, 6, seed=count))
+        np.save(path / f"{part}_y.npy", (np.arange(count) % 2).astype(np.int16))
+    return path
+
+
+def test_images_on_disk_stay_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mapped(tmp_path)
+    monkeypatch.setenv("KERNELHEAD_DATA", str(tmp_path))
+    whole, test = read_images("imagenet1k", validation=0), read_images("imagenet1k", split="test")
+    train, held_out = (read_images("imagenet1k", split=split, seed=3) for split in ("train", "validation"))
+    assert isinstance(whole.x, np.memmap)
+    assert isinstance(test.x, np.memmap)
+    assert isinstance(train.x, Rows)
+    assert (train.name, train.classes, train.channels, train.size) == ("imagenet1k", ("0", "1"), 3, (4, 6))
+    assert (len(train), len(held_out), train.x.nbytes) == (18, 2, 18 * 72)
+    assert np.array_equal(whole.x, pixels(20, 3, 4, 6, seed=20))
+    together = {each.tobytes() for part in (train, held_out) for each in np.asarray(part.x)}
+    assert together == rows(whole)
+    taken = train.take([5, 2]).take([1, 0, 1])
+    assert isinstance(taken.x, Rows)
+    assert np.array_equal(taken.x, np.asarray(train.x)[[2, 5, 2]])
+    assert np.array_equal(taken.x[[2]], train.x[[2]])
+    assert taken.y.tolist() == train.y[[2, 5, 2]].tolist()
+    with pytest.raises(ValueError, match="read-only"):
+        test.x[:] = 0
+
+
+def test_a_folder_may_be_mapped(tmp_path: Path) -> None:
+    path = mapped(tmp_path, "mine")
+    assert np.array_equal(read_images(path, split="test").x, pixels(3, 3, 4, 6, seed=3))
+    assert read_images(path).name == "mine"
+
+
+def test_broken_maps_are_named(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"read_images: imagenet1k is in no known folder; give `root` or set"):
+        read_images("imagenet1k")
+    words = r"train_y.npy is not there; put train_x.npy and test_x.npy there, images \(n, c, h, w\) in uint8"
+    with pytest.raises(BadInput, match=rf"read_images: .*imagenet1k.{words}"):
+        read_images("imagenet1k", root=tmp_path)
+    path = mapped(tmp_path)
+    (path / "train_x.npy").write_bytes(b"abc")
+    with pytest.raises(BadInput, match=r"read_images: .*train_x.npy is not a readable .npy file: "):
+        read_images("imagenet1k", root=tmp_path)
+    np.save(path / "train_x.npy", np.zeros((20, 3, 4, 6)))
+    with pytest.raises(BadInput, match=r"Images 'imagenet1k': `x` is float64 of shape \(20, 3, 4, 6\)"):
+        read_images("imagenet1k", root=tmp_path)
 
 
 def test_images_are_taken_in_order() -> None:

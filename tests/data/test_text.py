@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kernelhead.data.text import (
     DIGESTS,
+    FORMS,
     encode_words,
     make_vocabulary,
     read_bytes,
@@ -63,6 +64,73 @@ def test_words_have_the_vocabulary_of_the_training_part(tmp_path: Path, put: Put
         2,
         "wikitext2",
     )
+
+
+PARTS = {
+    "train": " \n to be or\xa0not to <unk> \n \n",
+    "valid": " be quiet \n",
+    "test": " to \n or",  # the last line has no end
+}
+
+
+def large(root: Path, form: str, stems: dict[str, str] | None = None) -> Path:
+    """A small text in the folder of the large one."""
+    folder = root / "wikitext103"
+    folder.mkdir(exist_ok=True)
+    for part, text in PARTS.items():
+        content = text.encode()
+        path = folder / form.format((stems or {}).get(part, part))
+        path.write_bytes(lzma.compress(content) if form.endswith("xz") else content)
+    return folder
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_large_text_is_read_like_a_small_one(tmp_path: Path, put: Put, form: str) -> None:
+    for part, text in PARTS.items():
+        put(f"wikitext2/{part}.txt.xz", text)
+    large(tmp_path, form, {"valid": "validation"} if form == "{}.txt" else None)
+    for split in ("train", "validation", "test"):
+        made, wanted = (read_words(name, split=split, root=tmp_path) for name in ("wikitext103", "wikitext2"))
+        assert (made.name, made.vocabulary, made.text()) == ("wikitext103", wanted.vocabulary, wanted.text())
+        assert isinstance(made.tokens, np.memmap)
+        assert made.tokens.dtype == np.int32
+
+
+def test_a_large_text_is_read_once_until_it_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = large(tmp_path, "{}.txt")
+    first = read_words("wikitext103", split="test", root=tmp_path)
+    kept = {path.name: path.stat().st_mtime_ns for path in (folder / "cache").iterdir()}
+    assert sorted(name.split("-")[0] for name in kept) == ["test", "vocabulary"]
+    first.tokens[:] = 0  # what is written to a map stays in memory
+    monkeypatch.setenv("KERNELHEAD_DATA", str(tmp_path))
+    assert read_words("wikitext103", split="test").text() == "to <eos> or"
+    assert {path.name: path.stat().st_mtime_ns for path in (folder / "cache").iterdir()} == kept
+    (folder / "train.txt").write_text(" or \n")
+    assert read_words("wikitext103", split="test").text() == "<unk> <eos> or"
+
+
+def test_large_texts_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    words = (
+        r"wikitext103 has none of train.txt.xz, train.txt, wiki.train.tokens; put one there, such as "
+        r"wiki.train.tokens of the archive wikitext-103-v1.zip"
+    )
+    with pytest.raises(BadInput, match=f"read_words: .*{words}"):
+        read_words("wikitext103", root=tmp_path)
+    with pytest.raises(BadInput, match=r"read_words: wikitext103 is in no known folder; give `root` or set"):
+        read_words("wikitext103")
+    folder = large(tmp_path, "{}.txt")
+    (folder / "valid.txt").unlink()
+    words = r"none of valid.txt.xz, validation.txt.xz, .*put one there, such as wiki.valid.tokens of"
+    with pytest.raises(BadInput, match=words):
+        read_words("wikitext103", split="validation", root=tmp_path)
+    for content in (b"no xz", lzma.compress(b"to be")[:-4], lzma.compress(b"\xff")):
+        (folder / "train.txt.xz").write_bytes(content)
+        with pytest.raises(BadInput, match=r"read_words: .*train.txt.xz is not a readable text: "):
+            read_words("wikitext103", root=tmp_path)
+    (folder / "train.txt.xz").write_bytes(lzma.compress(b" "))
+    with pytest.raises(BadInput, match=r"read_words: .*train.txt.xz has no words"):
+        read_words("wikitext103", root=tmp_path)
+    assert [*(folder / "cache").iterdir()] == []
 
 
 @given(st.lists(st.text("abc", min_size=1, max_size=3), max_size=30))

@@ -1,4 +1,6 @@
-"""fit_resident: it learns, repeats itself, and a captured step is the plain step."""
+"""fit_resident: it learns, repeats itself, averages, ends early, and a captured step is the plain step."""
+
+from collections.abc import Callable, Iterable
 
 import pytest
 import torch
@@ -8,6 +10,9 @@ from kernelhead.errors import BadInput, UnknownName
 from kernelhead.models import SequenceClassifier
 from kernelhead.training.resident import Course, fit_resident, scores_of
 from tests.inputs import keep, points
+from tests.tolerance import assert_exact
+
+Weights = dict[str, Tensor]
 
 
 def cases(count: int = 48) -> tuple[Tensor, Tensor]:
@@ -22,6 +27,21 @@ def model(attention: str = "primal") -> nn.Module:
         return SequenceClassifier(
             2, channels=2, width=16, heads=2, depth=1, rank=3, landmarks=4, attention=attention
         )
+
+
+def kept(net: nn.Module) -> Weights:
+    return {name: tensor.detach().clone() for name, tensor in net.state_dict().items()}
+
+
+def looking(seen: list[Weights], figures: Iterable[float]) -> Callable[[nn.Module], float]:
+    """A watch that keeps what it is shown and says one figure after the other."""
+    said = iter(figures)
+
+    def watch(net: nn.Module) -> float:
+        seen.append(kept(net))
+        return next(said)
+
+    return watch
 
 
 def test_it_learns_and_repeats_itself() -> None:
@@ -88,17 +108,129 @@ def test_several_inputs() -> None:
 
 def test_the_best_weights_stay() -> None:
     x, y = cases()
-    seen: list[dict[str, Tensor]] = []
-    figures = iter([0.5, 0.9, 0.9, 0.1])
-
-    def watch(net: nn.Module) -> float:
-        seen.append({name: tensor.clone() for name, tensor in net.state_dict().items()})
-        return next(figures)
-
+    seen: list[Weights] = []
     net = model()
+    watch = looking(seen, [0.5, 0.9, 0.9, 0.1])
     fitted = fit_resident(net, x, y, Course(14, 16, lr=0.01), watch=watch, every=4)
     assert fitted.watched == [0.5, 0.9, 0.9, 0.1]
+    assert fitted.steps == 14
     assert all(torch.equal(tensor, seen[1][name]) for name, tensor in net.state_dict().items())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=str)
+@pytest.mark.parametrize("accumulate", [2, 4, 16])
+def test_a_batch_in_parts_has_the_gradient_of_the_batch(accumulate: int, dtype: torch.dtype) -> None:
+    x, y = cases()
+    how = {"lr": 0.01, "eta": 0.1, "reduction": "sample", "clip": None}
+    whole, parts = model().to(dtype), model().to(dtype)
+    fit_resident(whole, x.to(dtype), y, Course(1, 16, **how))
+    fit_resident(parts, x.to(dtype), y, Course(1, 16, **how, accumulate=accumulate))
+    for (name, one), other in zip(whole.named_parameters(), parts.parameters(), strict=True):
+        assert one.grad is not None, name
+        assert other.grad is not None, name
+        bound = 1e-12 if dtype == torch.float64 else 1e-5
+        torch.testing.assert_close(other.grad, one.grad, rtol=bound, atol=bound)
+
+
+def test_a_course_in_parts_is_the_course() -> None:
+    x, y = cases()
+    nets = [model().double(), model().double()]
+    fits = [
+        fit_resident(net, x.double(), y, Course(9, 16, lr=0.01, accumulate=parts))
+        for net, parts in zip(nets, (1, 4), strict=True)
+    ]
+    torch.testing.assert_close(torch.tensor(fits[1].losses), torch.tensor(fits[0].losses))
+    for one, other in zip(nets[0].parameters(), nets[1].parameters(), strict=True):
+        assert_exact(other.detach(), one.detach(), bound=1e-8)  # Adam divides by what may be small
+
+
+def test_parts_are_all_of_a_batch() -> None:
+    seen: list[list[int]] = []
+
+    def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        seen.append(y.tolist())
+        return net(x).square().mean()
+
+    x = points(12, 1, dtype=torch.float32)
+    fit_resident(nn.Linear(1, 1), x, torch.arange(12), Course(2, 6, accumulate=3), loss=loss)
+    assert [len(part) for part in seen] == [2] * 6
+    assert sorted(case for part in seen for case in part) == list(range(12))
+
+
+def test_the_average_follows_the_weights() -> None:
+    x, y = cases()
+    decay, steps = 0.3, 8
+    runs: list[list[Weights]] = [[], []]
+    nets = [model(), model()]
+    for net, ema, seen in zip(nets, (0.0, decay), runs, strict=True):
+        fit_resident(
+            net, x, y, Course(steps, 16, lr=0.01, ema=ema), watch=looking(seen, range(steps)), every=1
+        )
+    plain, averaged = runs
+    expected = kept(model())
+    for t in range(steps):
+        share = min(decay, (1 + t) / (10 + t))
+        expected = {name: share * old + (1 - share) * plain[t][name] for name, old in expected.items()}
+        for name, tensor in expected.items():
+            torch.testing.assert_close(averaged[t][name], tensor, msg=f"{name} after step {t}")
+    assert all(torch.equal(tensor, averaged[-1][name]) for name, tensor in kept(nets[1]).items())
+    # With nothing to watch the last average stays.
+    net = model()
+    fit_resident(net, x, y, Course(steps, 16, lr=0.01, ema=decay))
+    assert all(torch.equal(tensor, averaged[-1][name]) for name, tensor in kept(net).items())
+
+
+def test_the_best_average_stays() -> None:
+    x, y = cases()
+    seen: list[Weights] = []
+    net = model()
+    watch = looking(seen, [0.1, 0.9, 0.5])
+    fit_resident(net, x, y, Course(6, 16, lr=0.01, ema=0.9), watch=watch, every=2)
+    assert all(torch.equal(tensor, seen[1][name]) for name, tensor in kept(net).items())
+
+
+def test_buffers_are_not_averaged() -> None:
+    x, y = cases()
+
+    def trained(ema: float) -> nn.Module:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            net = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(12), nn.Linear(12, 2))
+        fit_resident(net, x, y, Course(5, 16, lr=0.01, ema=ema))
+        return net
+
+    plain, averaged = trained(0.0), trained(0.9)
+    assert all(map(torch.equal, plain.buffers(), averaged.buffers()))
+    assert not any(map(torch.equal, plain.parameters(), averaged.parameters()))
+
+
+def test_labels_are_smoothed() -> None:
+    x, y = cases()
+    net = nn.Sequential(nn.Flatten(), nn.Linear(12, 2))
+    logs = net(x).log_softmax(-1).detach()
+    right, spread = -logs.gather(1, y[:, None]).mean(), -logs.mean()
+    fitted = fit_resident(net, x, y, Course(1, 48, smoothing=0.2))
+    torch.testing.assert_close(torch.tensor(fitted.losses[0]), 0.8 * right + 0.2 * spread)
+
+
+@pytest.mark.parametrize(("patience", "looks"), [(1, 3), (2, 6), (3, 7), (None, 7)])
+def test_training_ends_when_nothing_gets_better(patience: int | None, looks: int) -> None:
+    x, y = cases()
+    figures = [0.5, 0.6, 0.6, 0.7, 0.1, 0.7, 0.2]
+    seen: list[Weights] = []
+    net = model()
+    fitted = fit_resident(net, x, y, Course(14, 16), watch=looking(seen, figures), every=2, patience=patience)
+    assert fitted.watched == figures[:looks]
+    assert fitted.steps == len(fitted.losses) == 2 * looks
+    best = seen[max(range(looks), key=figures.__getitem__)]
+    assert all(torch.equal(tensor, best[name]) for name, tensor in kept(net).items())
+
+
+def test_training_may_end_before_it_is_timed() -> None:
+    x, y = cases()
+    fitted = fit_resident(model(), x, y, Course(9, 16), watch=looking([], [1, 0]), every=1, patience=1)
+    assert fitted.steps == 2
+    assert fitted.steps_a_second == 0
 
 
 def test_rates() -> None:
@@ -130,6 +262,10 @@ def test_evaluation_leaves_the_mode() -> None:
         ({"reduction": "sum"}, UnknownName, r"unknown reduction 'sum'"),
         ({"steps": 0}, BadInput, r"steps"),
         ({"batch": 0}, BadInput, r"batch"),
+        ({"accumulate": 0}, BadInput, r"accumulate is 0, expected a whole number of at least 1"),
+        ({"batch": 8, "accumulate": 3}, BadInput, r"a batch of 8 does not split into 3 equal parts"),
+        ({"ema": 1.0}, BadInput, r"Course: ema is 1.0, expected from 0 to below 1"),
+        ({"smoothing": -0.1}, BadInput, r"Course: smoothing is -0.1, expected from 0 to below 1"),
     ],
 )
 def test_a_course_that_cannot_be(options: dict[str, object], error: type[Exception], sentence: str) -> None:
@@ -145,6 +281,10 @@ def test_what_is_refused() -> None:
         fit_resident(model(), x, y, Course(1, 16))
     with pytest.raises(BadInput, match=r"the loss is nan after 2 steps"):
         fit_resident(model(), x * float("nan"), y, Course(2, 4))
+    with pytest.raises(BadInput, match=r"patience is 2, but there is nothing to watch"):
+        fit_resident(model(), x, y, Course(1, 4), patience=2)
+    with pytest.raises(BadInput, match=r"patience is 0, expected a whole number of at least 1"):
+        fit_resident(model(), x, y, Course(1, 4), watch=lambda _: 0.0, patience=0)
     with pytest.raises(UnknownName, match=r"unknown precision '8'"):
         scores_of(model(), x, precision="8")
 
@@ -167,3 +307,43 @@ def test_a_captured_course_is_the_plain_course(compiled: bool, optimiser: str) -
     expected = fit_resident(model(), x, y, course).losses
     made = fit_resident(model().cuda(), x.cuda(), y.cuda(), course, compiled=compiled).losses
     torch.testing.assert_close(torch.tensor(made), torch.tensor(expected), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_captured_step_accumulates_averages_and_ends_early(compiled: bool) -> None:
+    x, y = cases()
+    # A larger epsilon, so that rounding in a gradient near zero is no step of its own.
+    course = Course(
+        20, 16, lr=0.01, eta=0.1, reduction="sample", epsilon=1e-3, accumulate=4, ema=0.9, smoothing=0.1
+    )
+    made = []
+    for device in ("cpu", "cuda"):
+        net, seen = model().to(device), list[Weights]()
+        fitted = fit_resident(
+            net,
+            x.to(device),
+            y.to(device),
+            course,
+            compiled=compiled and device == "cuda",
+            watch=looking(seen, [0.1, 0.2, 0.3, 0.0, 0.0, 0.9]),
+            every=3,
+            patience=2,
+        )
+        assert fitted.steps == 15
+        assert all(torch.equal(tensor, seen[2][name]) for name, tensor in kept(net).items())
+        made.append((torch.tensor(fitted.losses), scores_of(net, x.to(device)).cpu()))
+    for plain, captured in zip(*made, strict=True):
+        torch.testing.assert_close(captured, plain, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_captured_course_in_parts_is_the_course() -> None:
+    x, y = (each.cuda() for each in cases())
+    made = [
+        fit_resident(model().cuda(), x, y, Course(12, 16, lr=0.01, accumulate=parts), compiled=False).losses
+        for parts in (1, 4)
+    ]
+    torch.testing.assert_close(torch.tensor(made[1]), torch.tensor(made[0]), rtol=1e-3, atol=1e-4)

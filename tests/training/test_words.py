@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from kernelhead.data import Words
 from kernelhead.errors import BadInput, UnknownName
+from kernelhead.training import markdown
 from kernelhead.training.grid import Job
 from kernelhead.training.words import TEXT_PAGE, VARIANTS, Settings, text_jobs, text_loss, text_run
 from tests.inputs import points
@@ -44,6 +45,47 @@ def test_a_job(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1 < made.figures["test_perplexity"] < 3
     assert made.figures["train_tokens"] == 400
     assert text_run(job).figures["test_perplexity"] == made.figures["test_perplexity"]
+
+
+def test_a_text_is_listed_where_it_is_and_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KERNELHEAD_DATA", raising=False)
+    folder = tmp_path / "wikitext103"
+    assert "WikiText-103" not in {job.data for job in text_jobs(RECIPES, protocol="clean", seeds=1)}
+    assert len(text_jobs(RECIPES, protocol="clean", seeds=1, root=tmp_path)) == 4
+    folder.mkdir()
+    listed = text_jobs(RECIPES, protocol="clean", seeds=1, root=tmp_path)
+    jobs = {job.variant: job for job in listed if job.data == "WikiText-103"}
+    assert [*jobs] == ["softmax", "primal+"]
+    recipe = jobs["primal+"].recipe
+    assert (recipe["batch"], recipe["accumulate"], recipe["context"]) == (64, 16, 512)
+    assert (recipe["rank"], recipe["eta"], recipe["steps"]) == (30, 0.1, 150_000)
+    for part in ("train", "valid", "test"):
+        words = drawn("", split="validation" if part == "valid" else part, root=None)
+        lines = [" ".join(words.vocabulary[token] for token in row) for row in words.tokens.reshape(20, 20)]
+        (folder / f"wiki.{part}.tokens").write_text("".join(f" {line} \n" for line in lines))
+    short = {**recipe, **SMALL, "steps": 60, "batch": 16, "every": 20, "accumulate": 4}
+    job = Job("text", "WikiText-103", "primal+", "clean", 0, short)
+    made = text_run(job, root=tmp_path)
+    assert 1 < made.figures["test_perplexity"] < 4
+    assert made.figures["train_tokens"] == 420
+    assert text_run(job, root=tmp_path).figures["test_perplexity"] == made.figures["test_perplexity"]
+
+
+def test_short_whole_numbers_are_tokens_too() -> None:
+    tokens = torch.arange(20) % 7
+    model = Settings(**SMALL, position="sinusoidal").model(7)
+    assert model.positions.kind == "sinusoidal"
+    assert text_loss(model, tokens.int(), context=8) == text_loss(model, tokens, context=8)
+
+
+def test_published_figures_stand_beside_the_text_they_are_of() -> None:
+    row = {"protocol": "clean", "seed": 0, "status": "done", "variant": "softmax"}
+    figures = {"test_perplexity": 34.0, "steps_a_second": 9.0}
+    page = markdown(
+        TEXT_PAGE, [{**row, "data": name, "figures": figures} for name in ("WikiText-2", "WikiText-103")]
+    )
+    assert "| WikiText-2 | 34.0 (1) | - | - |" in page
+    assert "| WikiText-103 | 34.0 (1) | *33.0* | *31.0* |" in page
 
 
 def test_a_text_that_is_too_short(monkeypatch: pytest.MonkeyPatch) -> None:

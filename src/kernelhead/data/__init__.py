@@ -1,11 +1,12 @@
 """Labelled series, images and texts: their types, their files, and generators whose answer is known."""
 
 from kernelhead.data.corruptions import CORRUPTIONS, Corruption, corrupt, swap_words
-from kernelhead.data.images import Images, read_images
+from kernelhead.data.images import Images, Rows, read_images
 from kernelhead.data.listops import draw_listops, listops_value, read_listops
 from kernelhead.data.pathfinder import draw_pathfinder
 from kernelhead.data.readers import has_test_part, known_sets, read_series, write_predictions
 from kernelhead.data.series import Series, Standardiser, batches, epoch_order, padded, split
+from kernelhead.data.sources import folder_of
 from kernelhead.data.synthetic import echo_motifs, echo_series
 from kernelhead.data.text import Reviews, Words, read_bytes, read_reviews, read_words
 from kernelhead.data.tokens import Tokens, as_tokens
@@ -22,6 +23,7 @@ __all__ = [
     "Corruption",
     "Images",
     "Reviews",
+    "Rows",
     "Series",
     "Standardiser",
     "Tokens",
@@ -36,6 +38,7 @@ __all__ = [
     "echo_motifs",
     "echo_series",
     "epoch_order",
+    "folder_of",
     "has_test_part",
     "known_sets",
     "listops_value",

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from io import BytesIO
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelhead.data.series import Indices
-from kernelhead.data.sources import check_part, in_part, read_checked
+from kernelhead.data.sources import check_part, in_part, read_checked, root_of
 from kernelhead.errors import BadInput, missing_extra, unknown
 
 WHO = "read_images"
@@ -29,6 +30,60 @@ SIDE, ACROSS = 32, 100  # pixels of an image and images in a row of a sheet
 
 
 @dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows of an array on disk, in an order; they are read when they are asked for, and not kept.
+
+    Args:
+        source: such as a map of a file.
+        index: places of the rows in it.
+
+    Example:
+        >>> rows = Rows(np.arange(12, dtype=np.uint8).reshape(4, 3), np.array([3, 1, 0]))
+        >>> rows.shape, rows[[2, 0]].tolist(), rows.take([1]).index.tolist()
+        ((3, 3), [[0, 1, 2], [9, 10, 11]], [1])
+    """
+
+    source: NDArray[np.uint8]
+    index: NDArray[np.integer[Any]]
+
+    def __len__(self) -> int:
+        """How many rows there are."""
+        return len(self.index)
+
+    def __getitem__(self, indices: Indices) -> NDArray[np.uint8]:
+        """Read rows by their places here."""
+        return self.source[self.index[indices]]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Read all rows."""
+        return np.asarray(self.source[self.index], dtype=dtype)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of all rows together."""
+        return (len(self), *self.source.shape[1:])
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return self.source.ndim
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of an entry."""
+        return self.source.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """What all rows take when they are read."""
+        return prod(self.shape) * self.dtype.itemsize
+
+    def take(self, indices: Indices) -> "Rows":
+        """Rows by their places here, not read yet."""
+        return Rows(self.source, self.index[indices])
+
+
+@dataclass(frozen=True, eq=False)
 class Images:
     """Labelled images of one size.
 
@@ -36,7 +91,7 @@ class Images:
 
     Args:
         name: what the set is called.
-        x: the pixels.
+        x: the pixels; of a set that is not read into memory a map of its file, or rows of one.
         y: the labels.
         classes: one name a class.
 
@@ -50,7 +105,7 @@ class Images:
     """
 
     name: str
-    x: NDArray[np.uint8]
+    x: NDArray[np.uint8] | Rows
     y: NDArray[np.int64]
     classes: tuple[str, ...]
 
@@ -84,7 +139,8 @@ class Images:
 
     def take(self, indices: Indices) -> "Images":
         """The images at these positions, in this order."""
-        return replace(self, x=self.x[indices], y=self.y[indices])
+        x = Rows(self.x, np.arange(len(self))) if isinstance(self.x, np.memmap) else self.x
+        return replace(self, x=x.take(indices) if isinstance(x, Rows) else x[indices], y=self.y[indices])
 
 
 def read_images(
@@ -103,8 +159,12 @@ def read_images(
     - ``pathfinder32``: 7,000 and 1,000 of 32 by 32; label 1 where one contour joins both discs. The 1,000
       that the file keeps for validation are not read.
     - ``digits``: 1,797 of 8 by 8 from scikit-learn, a fifth of every class for testing; needs no root.
+    - ``imagenet1k``: what the folder imagenet1k of the root has, images of 224 by 224 in ``train_x.npy``,
+      ``train_y.npy``, ``test_x.npy`` and ``test_y.npy``, as below.
     - a folder with ``train.npz`` and ``test.npz``, each with x (n, h, w) or (n, c, h, w) in uint8 and
-      y (n,); names of `classes` may stand in the first. ``./NAME`` is always a folder.
+      y (n,); names of `classes` may stand in the first. ``./NAME`` is always a folder. A folder may
+      have ``train_x.npy`` with (n, c, h, w) in uint8, ``train_y.npy`` and both for `test` in their
+      place: images are then mapped, and read when they are asked for.
 
     The validation part is always cut from the training part, so that `train` and `validation`
     together are the training part, and the test part depends on no option.
@@ -176,22 +236,48 @@ def _read_digits(source: str, root: str | Path | None) -> Images:
     return whole.take(np.flatnonzero(in_part(WHO, whole.y, part, validation=0.2, seed=0)))
 
 
+def _read_imagenet(source: str, root: str | Path | None) -> Images:
+    return _read_mapped(root_of(WHO, "imagenet1k", root) / "imagenet1k", source)
+
+
 _READERS: dict[str, Callable[[str, str | Path | None], Images]] = {
     "mnist": _read_mnist,
     "cifar10-gray": _read_gray,
     "cifar10": _read_colour,
     "pathfinder32": _read_pathfinder,
     "digits": _read_digits,
+    "imagenet1k": _read_imagenet,
 }
 
 
 def _read_folder(folder: Path, source: str) -> Images:
+    if (folder / "train_x.npy").is_file():
+        return _read_mapped(folder, source)
     train = _arrays(folder / "train.npz")
     # Classes are those of the training part, so that both parts count alike.
     names = train["classes"] if "classes" in train else np.arange(int(train["y"].max(initial=0)) + 1)
     held = train if source == "train" else _arrays(folder / "test.npz")
     x = held["x"][:, None] if held["x"].ndim == 3 else held["x"]
     return Images(folder.resolve().name, x, held["y"], tuple(map(str, names.tolist())))
+
+
+def _read_mapped(folder: Path, source: str) -> Images:
+    train = _mapped(folder / "train_y.npy")
+    x, y = (_mapped(folder / f"{source}_{name}.npy") for name in "xy")
+    names = range(int(train.max(initial=0)) + 1)
+    return Images(folder.resolve().name, x, np.array(y), tuple(map(str, names)))
+
+
+def _mapped(path: Path) -> NDArray[Any]:
+    if not path.is_file():
+        raise BadInput(
+            f"{WHO}: {path} is not there; put train_x.npy and test_x.npy there, images (n, c, h, w) in "
+            "uint8, with train_y.npy and test_y.npy, labels (n,) from 0 on"
+        )
+    try:
+        return np.load(path, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # a hostile header can fail anywhere
+        raise BadInput(f"{WHO}: {path} is not a readable .npy file: {error}") from error
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:

@@ -1,6 +1,7 @@
-"""What readers of known sets share: a file that is what it should be, and a part held out by label."""
+"""What readers of known sets share: checked files, files made from them once, and a part held out."""
 
 import os
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -8,10 +9,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelhead.data.readers import ROOT
-from kernelhead.errors import BadInput, unknown
+from kernelhead.errors import BadInput, CheckpointError, unknown
+from kernelhead.records import write_atomically
 from kernelhead.shapes import check_size
 
+CACHE = Path("~/.cache/kernelhead")
 PARTS = ("train", "validation", "test")
+
+
+def root_of(who: str, place: str, root: str | Path | None) -> Path:
+    """The folder of data sets, in which `place` is looked for.
+
+    Args:
+        who: name of the function that complains.
+        place: path inside the folder.
+        root: the folder; the environment variable KERNELHEAD_DATA if left out.
+
+    Raises:
+        BadInput: none is named, or it is not there.
+    """
+    root = root or os.environ.get(ROOT)
+    if not root:
+        raise BadInput(f"{who}: {place} is in no known folder; give `root` or set the variable {ROOT}")
+    if not Path(root).is_dir():
+        raise BadInput(f"{who}: the data root {root} is not a folder; see the variable {ROOT}")
+    return Path(root)
+
+
+def folder_of(name: str, root: str | Path | None = None) -> Path | None:
+    """The folder of a set that users bring along, or None where it is not there.
+
+    Args:
+        name: of the folder.
+        root: folder of data sets; the environment variable KERNELHEAD_DATA if left out.
+
+    Example:
+        >>> folder_of("imagenet1k", "nowhere") is None
+        True
+    """
+    root = root or os.environ.get(ROOT)
+    return Path(root) / name if root and (Path(root) / name).is_dir() else None
 
 
 def read_checked(who: str, place: str, digest: str, root: str | Path | None) -> bytes:
@@ -33,12 +70,7 @@ def read_checked(who: str, place: str, digest: str, root: str | Path | None) -> 
         ...     read_checked("f", "a.txt", "ba7816bf8f01cfea", folder)
         b'abc'
     """
-    root = root or os.environ.get(ROOT)
-    if not root:
-        raise BadInput(f"{who}: {place} is in no known folder; give `root` or set the variable {ROOT}")
-    if not Path(root).is_dir():
-        raise BadInput(f"{who}: the data root {root} is not a folder; see the variable {ROOT}")
-    path = Path(root) / place
+    path = root_of(who, place, root) / place
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -47,6 +79,45 @@ def read_checked(who: str, place: str, digest: str, root: str | Path | None) -> 
     if found != digest:
         raise BadInput(f"{who}: {path} has the SHA-256 {found}, expected {digest}; the file is another one")
     return content
+
+
+def made_once(folder: Path, name: str, write: Callable[[Path], None]) -> Path:
+    """A file that is made from the data of a folder when it is first asked for.
+
+    It is kept in FOLDER/cache, or, where nothing can be written there, in a folder of the same name in
+    ~/.cache/kernelhead.
+
+    Args:
+        folder: of the data.
+        name: of the file; see `stamp` for one that changes with the data.
+        write: makes the file at a path, which is renamed when it is whole.
+
+    Raises:
+        CheckpointError: neither place can be written.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     made_once(Path(folder), "a.txt", lambda path: path.touch()).relative_to(folder).as_posix()
+        'cache/a.txt'
+    """
+    beside = folder / "cache" / name
+    elsewhere = CACHE.expanduser() / folder.name / name
+    for place in (beside, elsewhere):
+        if place.is_file():
+            return place
+    try:
+        write_atomically(beside, write)
+    except CheckpointError:
+        write_atomically(elsewhere, write)
+        return elsewhere
+    return beside
+
+
+def stamp(*paths: Path) -> str:
+    """Sixteen hexadecimal digits of the names, sizes and times of files: another file has others."""
+    seen = [(path.name, (about := path.stat()).st_size, about.st_mtime_ns) for path in paths]
+    return sha256(repr(seen).encode()).hexdigest()[:16]
 
 
 def in_part(

@@ -1,16 +1,20 @@
 """Text as tokens: words with their vocabulary, bytes, and labelled reviews."""
 
 import lzma
+from array import array
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from io import BytesIO
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelhead.data.sources import check_part, in_part, read_checked
-from kernelhead.errors import unknown
+from kernelhead.data.sources import check_part, in_part, made_once, read_checked, root_of, stamp
+from kernelhead.errors import BadInput, unknown
 
 UNKNOWN, END = "<unk>", "<eos>"
 # First 16 hexadecimal digits of the SHA-256 of every file.
@@ -22,7 +26,10 @@ DIGESTS = {
     "imdb/train.tsv.xz": "e56c792c01f9f85e",
     "imdb/test.tsv.xz": "d9e240929a302045",
 }
-WORDS = ("wikitext2",)
+WORDS = ("wikitext2", "wikitext103")
+# How users name the files of a set that no checksum knows; the first one that is there is read.
+FORMS = ("{}.txt.xz", "{}.txt", "wiki.{}.tokens")
+STEMS = {"train": ("train",), "validation": ("valid", "validation"), "test": ("test",)}
 BYTES = ("tinyshakespeare", "imdb")
 
 
@@ -43,7 +50,7 @@ class Words:
     """
 
     name: str
-    tokens: NDArray[np.int64]
+    tokens: NDArray[np.signedinteger[Any]]
     vocabulary: tuple[str, ...]
 
     def __len__(self) -> int:
@@ -85,21 +92,29 @@ class Reviews:
 def read_words(name: str = "wikitext2", *, split: str = "train", root: str | Path | None = None) -> Words:
     """Read a text as words; the vocabulary is that of the training part, whatever the split.
 
-    ``wikitext2``: 2,088,628, 217,646 and 245,569 tokens of 33,278 words. A word that the training part
-    does not have becomes `<unk>`.
+    A word that the training part does not have becomes `<unk>`.
+
+    - ``wikitext2``: 2,088,628, 217,646 and 245,569 tokens of 33,278 words.
+    - ``wikitext103``: 103 million tokens of 267,735 words, and the other parts of WikiText-2. The folder
+      wikitext103 has each part as train.txt.xz, train.txt or wiki.train.tokens, valid and test
+      likewise. Texts are read line by line, once: tokens in int32 and the vocabulary are kept in a file
+      (see `made_once`) until the text changes, and tokens are a map of that file.
 
     Args:
         split: train, validation or test.
         root: folder of data sets; the environment variable KERNELHEAD_DATA if left out.
 
     Raises:
-        BadInput: a file is missing or is another one.
+        BadInput: a file is missing, is another one, or cannot be read as text.
         UnknownName: no set has that name, or there is no such split.
+        CheckpointError: there is no place for the files that are made once.
     """
     who = "read_words"
     if name not in WORDS:
         raise unknown(who, "text", name, WORDS)
     check_part(who, split)
+    if name == "wikitext103":
+        return _read_large(who, name, split, root)
     training = _split_words(_unpacked(who, f"{name}/train.txt.xz", root))
     vocabulary = make_vocabulary(training)
     file = "valid" if split == "validation" else split
@@ -172,7 +187,7 @@ def read_reviews(
     return Reviews("imdb", tuple(texts[i] for i in chosen), y[chosen], ("negative", "positive"))
 
 
-def make_vocabulary(words: list[str]) -> tuple[str, ...]:
+def make_vocabulary(words: Iterable[str]) -> tuple[str, ...]:
     """The distinct words, from the most frequent to the rarest, equals by spelling; `<unk>` among them.
 
     Example:
@@ -195,6 +210,55 @@ def encode_words(words: list[str], vocabulary: tuple[str, ...]) -> NDArray[np.in
     places = {word: place for place, word in enumerate(vocabulary)}
     other = places[UNKNOWN]
     return np.array([places.get(word, other) for word in words], dtype=np.int64)
+
+
+def _read_large(who: str, name: str, split: str, root: str | Path | None) -> Words:
+    folder = root_of(who, name, root) / name
+    training, source = (_text_file(who, folder, part) for part in ("train", split))
+
+    def write_vocabulary(path: Path) -> None:
+        words = chain.from_iterable(_lines(who, training))
+        path.write_text("\n".join(make_vocabulary(words)), encoding="utf-8")
+
+    listed = made_once(folder, f"vocabulary-{stamp(training)}.txt", write_vocabulary)
+    vocabulary = tuple(listed.read_text(encoding="utf-8").split("\n"))
+
+    def write_tokens(path: Path) -> None:
+        places = {word: place for place, word in enumerate(vocabulary)}
+        other = places[UNKNOWN]
+        with path.open("wb") as file:
+            for line in _lines(who, source):
+                file.write(array("i", [places.get(word, other) for word in line]))
+
+    coded = made_once(folder, f"{split}-{stamp(training, source)}.int32", write_tokens)
+    # Pages are copied when they are written to, so that the file stays as it is.
+    return Words(name, np.memmap(coded, np.int32, mode="c"), vocabulary)
+
+
+def _text_file(who: str, folder: Path, part: str) -> Path:
+    names = [form.format(stem) for form in FORMS for stem in STEMS[part]]
+    for name in names:
+        if (folder / name).is_file():
+            return folder / name
+    raise BadInput(
+        f"{who}: {folder} has none of {', '.join(names)}; put one there, such as {names[-len(STEMS[part])]} "
+        "of the archive wikitext-103-v1.zip"
+    )
+
+
+def _lines(who: str, path: Path) -> Iterator[list[str]]:
+    """The words of a text, a line at a time."""
+    empty = True
+    try:
+        with lzma.open(path) if path.suffix == ".xz" else path.open("rb") as file:
+            for line in file:
+                words = _split_words(line)
+                empty = empty and not words
+                yield words
+    except (OSError, EOFError, lzma.LZMAError, UnicodeDecodeError) as error:
+        raise BadInput(f"{who}: {path} is not a readable text: {error}") from error
+    if empty:
+        raise BadInput(f"{who}: {path} has no words")
 
 
 def _split_words(text: bytes) -> list[str]:

@@ -112,7 +112,7 @@ def as_tokens(source: Images | Reviews, *, longest: int | None = None) -> Tokens
 def _pixels(images: Images, longest: int | None) -> Tokens:
     if images.channels != 1:
         raise BadInput(f"as_tokens: images {images.name!r} have {images.channels} channels, expected 1")
-    x = images.x.reshape(len(images), -1)
+    x = np.asarray(images.x).reshape(len(images), -1)
     if longest not in (None, x.shape[1]):
         raise BadInput(
             f"as_tokens: longest is {longest!r}, but images {images.name!r} have {x.shape[1]} pixels"

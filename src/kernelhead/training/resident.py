@@ -2,8 +2,10 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from math import cos, pi
+from functools import partial
+from math import cos, inf, isfinite, pi
 from typing import Any
 
 import torch
@@ -15,6 +17,7 @@ from kernelhead.nn import PrimalAttention, evaluating, ksvd_penalty, record
 from kernelhead.nn.penalties import REDUCTIONS
 from kernelhead.rng import seeded
 from kernelhead.shapes import check_size
+from kernelhead.training.average import Average
 
 SCHEDULES = ("cosine", "one_cycle", "constant")
 OPTIMISERS = ("adamw", "radam")
@@ -23,6 +26,7 @@ WARM = 3
 
 Inputs = Tensor | tuple[Tensor, ...]
 Loss = Callable[[nn.Module, Any, Tensor], Tensor]
+Watch = Callable[[nn.Module], float]
 
 
 @dataclass(frozen=True)
@@ -44,9 +48,14 @@ class Course:
         clip: largest norm of a gradient, or None.
         precision: "32", or "bf16" by autocast.
         seed: of the order of the cases and of what is drawn in training; weights come from the caller.
+        accumulate: parts of a batch whose gradients are summed before a step, for less memory. The step is
+            the same where the loss is a mean over cases; the reduction "batch" is then one over a part.
+        ema: decay of a moving average of the weights, which is then what is looked at and what is left in
+            the model; rises as (1 + t) / (10 + t) at first. Zero for none.
+        smoothing: share of a label that is spread over all classes, in the default loss.
 
     Raises:
-        BadInput: a number is out of range.
+        BadInput: a number is out of range, or the batch does not split into that many parts.
         UnknownName: no such schedule, optimiser, reduction or precision.
     """
 
@@ -63,10 +72,17 @@ class Course:
     clip: float | None = 1.0
     precision: str = "32"
     seed: int = 0
+    accumulate: int = 1
+    ema: float = 0.0
+    smoothing: float = 0.0
 
     def __post_init__(self) -> None:
         check_size("Course", "steps", self.steps)
         check_size("Course", "batch", self.batch)
+        if self.batch % check_size("Course", "accumulate", self.accumulate):
+            raise BadInput(
+                f"Course: a batch of {self.batch} does not split into {self.accumulate} equal parts"
+            )
         for name, value, known in (
             ("schedule", self.schedule, SCHEDULES),
             ("optimiser", self.optimiser, OPTIMISERS),
@@ -79,6 +95,9 @@ class Course:
             raise BadInput(
                 f"Course: lr is {self.lr}, warmup {self.warmup}; expected above 0, and from 0 to 1"
             )
+        for name in ("ema", "smoothing"):
+            if not 0 <= getattr(self, name) < 1:
+                raise BadInput(f"Course: {name} is {getattr(self, name)}, expected from 0 to below 1")
 
     def rates(self) -> Tensor:
         """The learning rate of every step, (steps,).
@@ -106,6 +125,7 @@ class Fitted:
     """What a course took.
 
     Attributes:
+        steps: made, all of the course or fewer where patience ended it.
         losses: of every step, on the batch of that step.
         watched: the figure after each stretch of steps, where one was asked for.
         seconds: of the steps that were timed; compiling, capturing and looking left out.
@@ -119,10 +139,22 @@ class Fitted:
     steps_a_second: float
     peak_gib: float
 
+    @property
+    def steps(self) -> int:
+        """How many steps were made."""
+        return len(self.losses)
 
-def cross_entropy(model: nn.Module, x: Inputs, y: Tensor) -> Tensor:
-    """Mean over a batch of the negative log-probability of the right class."""
-    return F.cross_entropy(model(*x) if isinstance(x, tuple) else model(x), y)
+
+def cross_entropy(model: nn.Module, x: Inputs, y: Tensor, *, smoothing: float = 0.0) -> Tensor:
+    """Mean over a batch of the negative log-probability of the right class.
+
+    Args:
+        model: from inputs to scores of classes.
+        x: inputs of a batch; several as a tuple.
+        y: its classes.
+        smoothing: share of a label that is spread over all classes.
+    """
+    return F.cross_entropy(model(*x) if isinstance(x, tuple) else model(x), y, label_smoothing=smoothing)
 
 
 def fit_resident(
@@ -131,10 +163,11 @@ def fit_resident(
     y: Tensor,
     course: Course,
     *,
-    loss: Loss = cross_entropy,
+    loss: Loss | None = None,
     compiled: bool | None = None,
-    watch: Callable[[nn.Module], float] | None = None,
+    watch: Watch | None = None,
     every: int = 500,
+    patience: int | None = None,
 ) -> Fitted:
     """Train a model on tensors that lie on its device, and leave the last weights in it, or the best.
 
@@ -149,14 +182,18 @@ def fit_resident(
         x: inputs of all cases; several as a tuple, of which `loss` then gets one with a batch of each.
         y: targets of all cases.
         course: how to train.
-        loss: from the model and a batch to a scalar; may change the inputs, at random too.
+        loss: from the model and a batch, or a part of one, to a scalar; may change the inputs, at random
+            too. By default `cross_entropy` with the course's smoothing.
         compiled: whether `loss` goes through torch.compile; on CUDA by default.
         watch: a figure of the model, the higher the better, such as its accuracy on validation data;
             the weights of the highest are left in the model.
         every: steps from one look to the next; the last step has one too.
+        patience: looks without a higher figure after which training ends, rates being those of the whole
+            course; None to go on.
 
     Raises:
-        BadInput: fewer cases than a batch, x and y of different lengths, or a loss that is not finite.
+        BadInput: fewer cases than a batch, x and y of different lengths, patience that is no such number
+            or has nothing to watch, or a loss that is not finite.
 
     Example:
         >>> x = torch.linspace(-1, 1, 64)[:, None]
@@ -172,9 +209,15 @@ def fit_resident(
             f"fit_resident: {counts} inputs and {len(y)} targets, expected the same number of all and at "
             f"least a batch of {course.batch}"
         )
+    if patience is not None:
+        check_size("fit_resident", "patience", patience)
+        if watch is None:
+            raise BadInput(f"fit_resident: patience is {patience}, but there is nothing to watch")
+    if loss is None:
+        loss = partial(cross_entropy, smoothing=course.smoothing)
     with seeded(course.seed):
         run = _Steps(model, x, y, course, loss, y.is_cuda if compiled is None else compiled)
-        return _fitted(run, watch, every)
+        return _fitted(run, watch, every, patience)
 
 
 @torch.no_grad()
@@ -199,33 +242,42 @@ def scores_of(model: nn.Module, x: Inputs, *, batch: int = 1024, precision: str 
         )
 
 
-def _fitted(run: "_Steps", watch: Callable[[nn.Module], float] | None, every: int) -> Fitted:
+def _fitted(run: "_Steps", watch: Watch | None, every: int, patience: int | None) -> Fitted:
     model, course = run.model, run.course
     model.train()
     warm, step = min(WARM, course.steps), run.warm_step
     watched: list[float] = []
-    best, looking, started = {}, 0.0, time.perf_counter()
+    best, highest, since = {}, -inf, 0
+    looking, started = 0.0, time.perf_counter()
     for number in range(course.steps):
         if number == warm:
             step = run.captured() if run.on_gpu else run.step
             looking, started = 0.0, time.perf_counter()
         run.shuffle(number)
         step()
-        if watch is not None and ((number + 1) % every == 0 or number + 1 == course.steps):
-            run.settle()
-            looked = time.perf_counter()
+        if watch is None or ((number + 1) % every and number + 1 < course.steps):
+            continue
+        run.settle()
+        looked = time.perf_counter()
+        with run.shown():
             watched.append(watch(model))
-            if watched[-1] == max(watched) and watched.count(watched[-1]) == 1:
+            since += 1
+            if watched[-1] > highest:
+                highest, since = watched[-1], 0
                 best = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-            looking += time.perf_counter() - looked
-    losses = run.losses.tolist()
+        looking += time.perf_counter() - looked
+        if since == patience:
+            break
+    losses = run.losses[: number + 1].tolist()
     seconds = time.perf_counter() - started - looking
-    if not torch.isfinite(run.losses[-1]):
-        raise BadInput(f"fit_resident: the loss is {losses[-1]} after {course.steps} steps; lower the lr")
+    if not isfinite(losses[-1]):
+        raise BadInput(f"fit_resident: the loss is {losses[-1]} after {len(losses)} steps; lower the lr")
     peak = torch.cuda.max_memory_allocated(run.y.device) / 2**30 if run.on_gpu else 0.0
     if best:
         model.load_state_dict(best)
-    return Fitted(losses, watched, seconds, (course.steps - warm) / max(seconds, 1e-9), peak)
+    elif run.average is not None:
+        run.average.put()
+    return Fitted(losses, watched, seconds, max(len(losses) - warm, 0) / max(seconds, 1e-9), peak)
 
 
 class _Steps:
@@ -244,15 +296,17 @@ class _Steps:
         self.weights = [weight for weight in model.parameters() if weight.requires_grad]
         self.lr = torch.tensor(course.lr, device=device) if self.on_gpu else course.lr
         self.optimiser = _optimiser(model, course, self.lr, capturable=self.on_gpu)
+        self.average = Average(self.weights, decay=course.ema, steps=course.steps) if course.ema > 0 else None
         penalised = course.eta > 0 and any(isinstance(each, PrimalAttention) for each in model.modules())
 
         def objective(inputs: Inputs, targets: Tensor) -> Tensor:
             with _cast(device, course.precision):
                 if not penalised:
-                    return loss(model, inputs, targets)
+                    return loss(model, inputs, targets) / course.accumulate
                 with record(model) as tape:
                     made = loss(model, inputs, targets)
-                return made + course.eta * ksvd_penalty(tape, reduction=course.reduction)
+                made = made + course.eta * ksvd_penalty(tape, reduction=course.reduction)
+                return made / course.accumulate
 
         self.objective = torch.compile(objective, dynamic=False) if compiled else objective
 
@@ -272,14 +326,21 @@ class _Steps:
             for group in self.optimiser.param_groups:
                 group["lr"] = float(rate)
         self.optimiser.zero_grad(set_to_none=True)
-        made = self.objective(_picked(self.x, index), self.y.index_select(0, index))
-        made.backward()
+        for part in index.chunk(self.course.accumulate):
+            made = self.objective(_picked(self.x, part), self.y.index_select(0, part))
+            made.backward()
+            self.losses.index_add_(0, self.number, made.detach().float().view(1))
         if self.course.clip is not None:
             nn.utils.clip_grad_norm_(self.weights, self.course.clip, foreach=True)
         self.optimiser.step()
-        self.losses.index_copy_(0, self.number, made.detach().float().view(1))
+        if self.average is not None:
+            self.average.update(self.number)
         self.number += 1
         self.spot += 1
+
+    def shown(self) -> AbstractContextManager[None]:
+        """A with-block in which the model has the weights that count: their average, where there is one."""
+        return nullcontext() if self.average is None else self.average.shown()
 
     def settle(self) -> None:
         """Wait for what is under way, so that it is not counted as someone else's time."""
