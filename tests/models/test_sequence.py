@@ -271,3 +271,22 @@ def test_parameters_of_the_published_long_range_model(attention: str, rank: int,
             hidden=128,
         )
     assert sum(weight.numel() for weight in model.parameters()) == count
+
+
+def test_neighbours_are_mixed_at_distances_that_go_round() -> None:
+    model = SequenceClassifier(
+        3, channels=2, width=8, depth=3, heads=2, rank=2, window=3, dilations=(1, 4), drop_path=0.2
+    )
+    assert [block.local.dilation for block in model.blocks] == [1, 4, 1]
+    assert [block.drop_path for block in model.blocks] == [0, 0.1, 0.2]
+    assert model(torch.zeros(2, 9, 2)).shape == (2, 3)
+    with pytest.raises(BadInput, match="SequenceClassifier: `window` is -1"):
+        SequenceClassifier(3, channels=2, window=-1)
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_mixing_keeps_padding_out(norm: str) -> None:
+    torch.manual_seed(0)
+    model = SequenceClassifier(3, channels=2, width=8, heads=2, rank=2, window=5, norm=norm).double().eval()
+    x, mask = points(2, 9, 2), torch.arange(9).expand(2, 9) < torch.tensor([[9], [4]])
+    torch.testing.assert_close(model(x, mask)[1:], model(x[1:, :4]))

@@ -7,14 +7,14 @@ import torch
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput, unknown
-from kernelhead.nn import AbstractKernelAttention
+from kernelhead.nn import AbstractKernelAttention, LocalMixing
 
 NORMS = ("pre", "post")
 POSITIONS = ("sinusoidal", "learned", "none")
 
 
 class Block(nn.Module):
-    """An attention and a feed-forward, each with residual, layer norm and dropout.
+    """An attention and a feed-forward, each with residual, layer norm and dropout; before them what is local.
 
     Shapes: x (b, n, c), mask (b, n); returns (b, n, c).
 
@@ -24,6 +24,7 @@ class Block(nn.Module):
         norm: "pre" (norm, then the part) or "post" (the residual sum is normed).
         dropout: on what each part adds.
         drop_path: probability with which a part adds nothing to a whole sample, in training.
+        local: mixes neighbours before the attention does; another part with residual and norm.
 
     Raises:
         UnknownName: no such norm.
@@ -43,6 +44,7 @@ class Block(nn.Module):
         norm: str = "pre",
         dropout: float = 0.0,
         drop_path: float = 0.0,
+        local: LocalMixing | None = None,
     ) -> None:
         super().__init__()
         if norm not in NORMS:
@@ -52,13 +54,20 @@ class Block(nn.Module):
         width = attention.width
         self.norm, self.attention, self.drop_path = norm, attention, drop_path
         self.attention_norm, self.forward_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.local = local
+        if local is not None:
+            self.local_norm = nn.LayerNorm(width)
         self.dropout = nn.Dropout(dropout)
         self.feed_forward = nn.Sequential(
             nn.Linear(width, inner), nn.GELU(), nn.Dropout(dropout), nn.Linear(inner, width)
         )
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """Attend, then feed forward."""
+        """Mix neighbours where that is wanted, attend, then feed forward."""
+        if self.local is not None:
+            shown = self.local_norm(x) if self.norm == "pre" else x
+            x = x + self._added(self.local(shown, mask=mask))
+            x = x if self.norm == "pre" else self.local_norm(x)
         return self.around(lambda points: self.attention(points, mask=mask), x)
 
     def around(self, attend: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from kernelhead.errors import BadInput, unknown
 from kernelhead.models.blocks import Block, Positions
 from kernelhead.models.registry import Sizes, build_attention, layer_names
+from kernelhead.nn import LocalMixing
 from kernelhead.shapes import check_mask, check_size
 
 POOLINGS = ("mean", "last", "cls", "flatten")
@@ -40,6 +41,9 @@ class SequenceClassifier(nn.Module):
         dropout: of positions, blocks and the head.
         init: of primal weights, "orthonormal" or "published".
         hidden: middle width of a head of two layers; one layer if None.
+        window: neighbours that are mixed before every attention; none if 0.
+        dilations: distances of these neighbours, layer after layer, over and over.
+        drop_path: of the last block; it grows from zero at the first in equal steps.
 
     Raises:
         BadInput: both or neither of channels and vocabulary, or a size out of range.
@@ -73,6 +77,9 @@ class SequenceClassifier(nn.Module):
         dropout: float = 0.0,
         init: str = "orthonormal",
         hidden: int | None = None,
+        window: int = 0,
+        dilations: Sequence[int] = (1,),
+        drop_path: float = 0.0,
     ) -> None:
         super().__init__()
         who = "SequenceClassifier"
@@ -82,6 +89,10 @@ class SequenceClassifier(nn.Module):
             raise BadInput(f"{who}: give `channels` or `vocabulary`, got {channels!r} and {vocabulary!r}")
         if pooling not in POOLINGS:
             raise unknown(who, "pooling", pooling, POOLINGS)
+        if window < 0 or not dilations:
+            raise BadInput(
+                f"{who}: `window` is {window}, `dilations` {dilations}; expected 0 or more, and one or more"
+            )
         if longest < 1 and (pooling == "flatten" or position == "learned"):
             raise BadInput(
                 f"{who}: `longest` is {longest}, but flatten and learned positions need one of 1 or more"
@@ -100,9 +111,21 @@ class SequenceClassifier(nn.Module):
         if extra:
             self.front = nn.Parameter(torch.randn(width) * 0.02)
         sizes = Sizes(width, heads, rank, landmarks, init=init, iterations=iterations, strength=strength)
+
+        def mixing(layer: int) -> LocalMixing | None:
+            dilation = dilations[layer % len(dilations)] if window else 1
+            return LocalMixing(width, taps=window, dilation=dilation) if window else None
+
         self.blocks = nn.ModuleList(
-            Block(build_attention(name, sizes), inner=inner or 4 * width, norm=norm, dropout=dropout)
-            for name in layer_names(attention, depth)
+            Block(
+                build_attention(name, sizes),
+                inner=inner or 4 * width,
+                norm=norm,
+                dropout=dropout,
+                drop_path=drop_path * layer / max(depth - 1, 1),
+                local=mixing(layer),
+            )
+            for layer, name in enumerate(layer_names(attention, depth))
         )
         self.final_norm, self.dropout = nn.LayerNorm(width), nn.Dropout(dropout)
         pooled = width * (longest if pooling == "flatten" else 1)

@@ -3,6 +3,7 @@
 from kernelhead.nn.base import AbstractKernelAttention, Attended, Moments
 from kernelhead.nn.heads import merge_heads, split_heads
 from kernelhead.nn.linear import LinearAttention, NystromAttention, PerformerAttention
+from kernelhead.nn.local import LocalMixing
 from kernelhead.nn.modes import evaluating
 from kernelhead.nn.penalties import ksvd_penalty
 from kernelhead.nn.primal import PrimalAttention, PrimalState
@@ -15,6 +16,7 @@ __all__ = [
     "AbstractKernelAttention",
     "Attended",
     "LinearAttention",
+    "LocalMixing",
     "Moments",
     "NystromAttention",
     "PerformerAttention",

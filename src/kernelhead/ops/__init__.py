@@ -2,6 +2,7 @@
 
 from kernelhead.ops.eager.rpc import PursuitTrace, RPCState
 from kernelhead.ops.linear import linear_attention, nystrom_attention, performer_attention
+from kernelhead.ops.local import local_mix
 from kernelhead.ops.primal import (
     gather_landmarks,
     landmark_index,
@@ -36,6 +37,7 @@ __all__ = [
     "landmark_index",
     "landmark_weights",
     "linear_attention",
+    "local_mix",
     "nystrom_attention",
     "performer_attention",
     "prefix_scores",

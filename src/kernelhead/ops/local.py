@@ -1,0 +1,44 @@
+"""Mixing of neighbours as a function: check the axes once, pick a backend, then compute."""
+
+from torch import Tensor
+
+from kernelhead.ops.backends import local_backend
+from kernelhead.ops.eager import local as eager
+from kernelhead.shapes import check_axes, check_size
+
+
+def local_mix(x: Tensor, weight: Tensor, bias: Tensor, *, dilation: int = 1, causal: bool = False) -> Tensor:
+    r"""Each point becomes $b + \sum_j w_j \odot x_{t + (j - m) r}$, a weighted sum of its neighbours.
+
+    This is a depthwise convolution with k taps at distance r, on points as rows, so that nothing is laid
+    out anew. Points beyond the ends are zero. Tap m meets the point itself: the middle one, or the last
+    if causal. Sums are taken in float32 or better on a GPU; time and memory grow as n k and n.
+
+    Shapes: x (b, n, c), weight (k, c), bias (c,); returns (b, n, c).
+
+    Args:
+        x: points; zero where padded, or padding is mixed in.
+        weight: of every tap and feature.
+        bias: added to every point.
+        dilation: distance of taps, r.
+        causal: whether a point sees itself and those before it only.
+
+    Raises:
+        ShapeError: two axes disagree.
+        BadInput: `dilation` is not a positive whole number.
+
+    Example:
+        >>> import torch
+        >>> x = torch.tensor([[[1.0], [2.0], [3.0], [4.0]]])
+        >>> local_mix(x, torch.ones(3, 1), torch.zeros(1)).flatten()
+        tensor([3., 6., 9., 7.])
+        >>> local_mix(x, torch.ones(3, 1), torch.zeros(1), causal=True).flatten()
+        tensor([1., 3., 6., 9.])
+    """
+    check_axes("local_mix", x=(x, "b n c"), weight=(weight, "k c"), bias=(bias, "c"))
+    check_size("local_mix", "dilation", dilation)
+    if local_backend(x, weight) == "eager":
+        return eager.local_mix(x, weight, bias, dilation, causal)
+    from kernelhead.ops.triton.local import local_mix as fused
+
+    return fused(x, weight, bias, dilation, eager.centre_of(weight.shape[0], causal))
