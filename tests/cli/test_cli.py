@@ -483,6 +483,25 @@ def test_help_says_every_option_of_a_recipe(capsys: pytest.CaptureFixture[str]) 
     assert "weight of the KSVD penalty" in text
 
 
+def test_reproduce_keeps_policies_where_a_field_has_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipes, kept = Path(__file__).parents[2] / "recipes", []
+    words = ["--recipe", str(recipes / "lra.toml"), "--out", str(tmp_path), "--keep", str(tmp_path / "kept")]
+    assert main(["reproduce", "lra", *words]) == 2
+    assert "reproduce: jobs of lra keep no weights, expected one of: rl" in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == []
+
+    def note(field: str, jobs: Any, *, keep: Path, **_: Any) -> list[Any]:
+        kept.append(keep)
+        return []
+
+    monkeypatch.setattr("kernelhead.cli.reproduce.reproduce", note)
+    words[1] = str(recipes / "rl.toml")
+    assert main(["reproduce", "rl", *words]) == 0
+    assert kept == [tmp_path / "kept"]
+
+
 def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--version"])

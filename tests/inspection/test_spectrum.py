@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput
-from kernelhead.inspection import effective_rank, energy_rank, spectra, spectrum_record
+from kernelhead.inspection import LayerSpectrum, effective_rank, energy_rank, spectra, spectrum_record
 from kernelhead.models import ATTENTIONS, SequenceClassifier
 from kernelhead.nn import AbstractKernelAttention, Attended, PrimalAttention, record
 from kernelhead.ops import gather_landmarks
@@ -105,6 +105,27 @@ def test_a_primal_layer_is_read_through_its_kernel(landmarks: int | None) -> Non
     assert_exact(torch.tensor(read.heads, dtype=torch.float64), expected)
 
 
+@pytest.mark.parametrize("landmarks", [None, 5])
+def test_a_primal_layer_is_read_through_what_it_learned(landmarks: int | None) -> None:
+    with seeded(0):
+        layer = PrimalAttention(8, heads=2, rank=3, landmarks=landmarks).double()
+    x = points(3, 6, 8)
+    with torch.no_grad(), record(layer, patterns=True) as tape:
+        layer(x)
+    entries = tape.last("").pattern.matrix()
+    learned, kernel = spectra(Single(layer), x, learned=True)[0], spectra(Single(layer), x)[0]
+    assert_exact(
+        torch.tensor(learned.heads, dtype=torch.float64), torch.linalg.svdvals(entries).mean(0)[:, :3]
+    )
+    assert (len(learned.heads[0]), len(kernel.heads[0])) == (3, 4)
+
+
+def test_shares_are_a_mean_over_heads_that_are_not_zero() -> None:
+    heads = [[3.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+    assert LayerSpectrum("", "", heads, [], [], [], []).shares == [0.625, 0.375, 0.0]
+    assert LayerSpectrum("", "", heads[2:], [], [], [], []).shares == [0.0, 0.0, 0.0]
+
+
 def test_other_layers_are_read_through_their_pattern() -> None:
     model, x = classifier(attention="softmax", depth=1), points(2, 6, 2)
     model.eval()
@@ -113,6 +134,7 @@ def test_other_layers_are_read_through_their_pattern() -> None:
     entries = tape.last("blocks.0.attention").pattern.matrix()
     found = torch.tensor(spectra(model, x)[0].heads, dtype=torch.float64)
     assert_exact(found, torch.linalg.svdvals(entries).mean(0))
+    assert spectra(model, x, learned=True) == spectra(model, x)
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)

@@ -9,6 +9,7 @@ import torch
 
 from kernelhead.data import Images, Series
 from kernelhead.errors import BadInput, UnknownName
+from kernelhead.inspection import LayerSpectrum
 from kernelhead.nn import PrimalAttention, SoftmaxAttention
 from kernelhead.training import ablations
 from kernelhead.training.ablations import (
@@ -18,12 +19,14 @@ from kernelhead.training.ablations import (
     Settings,
     ablation_jobs,
     ablation_run,
+    curve_of,
     only_side,
     weights_of,
 )
-from kernelhead.training.grid import Job
+from kernelhead.training.grid import Job, Outcome
 from kernelhead.training.resident import Course, fit_resident
 from kernelhead.training.settings import settings_from
+from kernelhead.training.table import write_page
 from tests.inputs import points
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "ablations.toml"
@@ -49,9 +52,9 @@ def drawn(root: Path | None = None) -> Parts:
     return Parts(part(0), part(1), part(2), classes=2, vocabulary=2, channels=None)
 
 
-def run(variant: str, **changes: object) -> dict[str, float]:
+def run(variant: str, **changes: object) -> Outcome:
     recipe = {**SMALL, **changes}
-    return dict(ablation_run(Job("ablations", "Image", variant, "clean", 0, recipe)).figures)
+    return ablation_run(Job("ablations", "Image", variant, "clean", 0, recipe))
 
 
 def test_the_file_of_the_house_has_every_change_on_both_sets() -> None:
@@ -74,10 +77,43 @@ def test_the_file_of_the_house_has_every_change_on_both_sets() -> None:
 )
 def test_a_job(changes: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ablation_run.__globals__["READERS"], "Image", drawn)
-    made = run("mine", **changes)
+    outcome = run("mine", **changes)
+    made, curves = outcome.figures, outcome.curves
     assert made["valid_accuracy"] > 0.7
     assert 0 < made["effective_rank"] <= 12
-    assert run("mine", **changes)["test_accuracy"] == made["test_accuracy"]
+    again = run("mine", **changes)
+    assert again.figures["test_accuracy"] == made["test_accuracy"]
+    assert again.curves == curves
+    # Softmax: as many as points; a primal layer: the features of a head, and its rank.
+    lengths = {"spectrum": 12} if "attention" in changes else {"spectrum": 8, "learned": 2}
+    assert {name: len(curve) for name, curve in curves.items()} == lengths
+    for curve in curves.values():
+        assert curve == sorted(curve, reverse=True)
+        assert sum(curve) == pytest.approx(1, abs=1e-5)
+
+
+def test_a_row_keeps_the_largest_values_to_six_digits() -> None:
+    values = [1 / place for place in range(1, 1001)]
+    curve = curve_of(LayerSpectrum("", "", [values, values], [], [], [], []))
+    assert len(curve) == ablations.KEPT == 256
+    assert curve == [float(f"{value:.5e}") for value in np.array(values[:256]) / sum(values)]
+
+
+def test_the_page_compares_the_variants_of_the_ksvd_term(tmp_path: Path) -> None:
+    names = [name for shares in ABLATIONS_PAGE.shares for name in shares.variants]
+    assert {*names} <= {*ABLATIONS_PAGE.variants}
+    curves = {"spectrum": [0.6, 0.4], "learned": [0.7, 0.3]}
+    row = {"data": "Image", "protocol": "clean", "seed": 0, "status": "done", "figures": {}}
+    rows = [{**row, "variant": name, "curves": curves} for name in ABLATIONS_PAGE.variants]
+    made = write_page(ABLATIONS_PAGE, rows, tmp_path / "ablations.md")
+    assert [path.name for path in made] == [
+        "ablations.md",
+        "ablations_spectrum.svg",
+        "ablations_learned.svg",
+    ]
+    lines = made[0].read_text().splitlines()
+    assert lines.count("| Image | softmax | 60.0 (1) | 1.0 (1) | 2.0 (1) | 2.0 (1) |") == 1
+    assert "| Image | primal, eta 0 | 70.0 (1) | 1.0 (1) | 2.0 (1) | 2.0 (1) |" in lines
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The field of control: its recipe file, short jobs with and without an environment, and its words."""
+"""The field of control: its recipe file, short jobs with and without an environment, kept policies, words."""
 
 import sys
 from importlib.machinery import ModuleSpec
@@ -11,11 +11,13 @@ import pytest
 import torch
 
 from kernelhead.data import Trajectories, normalised_score
-from kernelhead.errors import BadInput, MissingExtra, UnknownName
-from kernelhead.training import Rollout, control, markdown
-from kernelhead.training.control import RL_PAGE, SETS, VARIANTS, rl_jobs, rl_run
+from kernelhead.errors import BadInput, CheckpointError, MissingExtra, UnknownName
+from kernelhead.training import Rollout, control, fields, markdown, reproduce
+from kernelhead.training.control import COSTS, RL_PAGE, SETS, VARIANTS, rl_jobs, rl_run
 from kernelhead.training.fields import FIELDS
 from kernelhead.training.grid import Job
+from kernelhead.training.ledger import digest
+from kernelhead.training.store import load_tensors, save_tensors
 
 FILE = Path(__file__).parents[2] / "recipes" / "rl.toml"
 SHORT: dict[str, Any] = {
@@ -36,9 +38,8 @@ def drawn(name: str, *, split: str, root: Path | None) -> Trajectories:
 class Line:
     """A walk on a line of eight steps: the reward is the first action."""
 
-    def __init__(self) -> None:
-        self.seeds: list[int | None] = []
-        self.left = 0
+    def __init__(self, seeds: list[int | None]) -> None:
+        self.seeds, self.left = seeds, 0
 
     def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
         self.seeds.append(seed)
@@ -51,11 +52,12 @@ class Line:
 
 
 @pytest.fixture
-def line(monkeypatch: pytest.MonkeyPatch) -> Line:
-    env = Line()
+def seeds(monkeypatch: pytest.MonkeyPatch) -> list[int | None]:
+    """Those that environments were given."""
+    given: list[int | None] = []
     monkeypatch.setattr(control, "read_trajectories", drawn)
-    monkeypatch.setattr(control, "make_environment", lambda name: env)
-    return env
+    monkeypatch.setattr(control, "make_environment", lambda name: Line(given))
+    return given
 
 
 def job(variant: str, protocol: str, *, seed: int = 0, **changed: Any) -> Job:
@@ -75,18 +77,19 @@ def test_the_file_of_the_house_has_all_published_settings() -> None:
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_job_learns_the_actions(variant: str, line: Line) -> None:
+def test_a_job_learns_the_actions(variant: str, seeds: list[int | None]) -> None:
     made = rl_run(job(variant, "clean"))
     assert made.figures["explained"] > 70
     assert 0 < made.figures["valid_loss"] < 0.2
     assert made.figures["train_episodes"] == 12
     assert "score" not in made.figures
-    assert line.seeds == []
+    assert seeds == []
 
 
-def test_returns_are_those_of_seeded_episodes(line: Line) -> None:
+def test_returns_are_those_of_seeded_episodes(seeds: list[int | None]) -> None:
     made = rl_run(job("primal+", "returns", seed=2, steps=20))
-    assert line.seeds == [6, 7, 8]
+    assert seeds == [6, 7, 8]
+    assert "trained_elsewhere" not in made.figures
     assert made.figures["episode_steps"] == 8
     assert made.figures["fell"] == 1
     total = made.figures["return"]
@@ -98,23 +101,32 @@ def test_returns_are_those_of_seeded_episodes(line: Line) -> None:
     )
 
 
+def test_more_episodes_than_are_played_at_once(
+    seeds: list[int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = rl_run(job("softmax", "returns", seed=1, steps=4)).figures["return"]
+    monkeypatch.setattr(control, "AT_ONCE", 2)
+    assert rl_run(job("softmax", "returns", seed=1, steps=4)).figures["return"] == pytest.approx(whole)
+    assert seeds == [3, 4, 5] * 2
+
+
 def test_the_best_return_of_the_data_is_asked_for_by_default(
-    line: Line, monkeypatch: pytest.MonkeyPatch
+    seeds: list[int | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[float] = []
 
-    def note(*_: Any, target: float, scale: float, seed: int) -> Rollout:
+    def note(model: Any, envs: list[Line], *, target: float, scale: float, seed: int) -> list[Rollout]:
         asked.append(target)
-        return Rollout(1.0, 1, False)
+        return [Rollout(1.0, 1, False) for _ in envs]
 
-    monkeypatch.setattr(control, "rollout", note)
+    monkeypatch.setattr(control, "play", note)
     rl_run(job("softmax", "returns", steps=4))
     rl_run(job("softmax", "returns", steps=4, target=None))
     best = float(drawn("", split="train", root=None).returns.max())
-    assert asked == [6.0] * 3 + [best] * 3
+    assert asked == [6.0, best]
 
 
-def test_padding_and_its_actions_do_not_count(line: Line) -> None:
+def test_padding_and_its_actions_do_not_count() -> None:
     """The error is that of windows cut to their real steps."""
     device = torch.device("cpu")
     settings = control.Settings(**{**SHORT, "context": 12})
@@ -128,6 +140,76 @@ def test_padding_and_its_actions_do_not_count(line: Line) -> None:
     by_hand = float(torch.cat(missed).square().mean())
     found = control._held_out(model, steps, actions, precision="32")
     assert found["valid_loss"] == pytest.approx(by_hand, rel=1e-4)
+
+
+def test_a_kept_policy_acts_as_one_trained_here(
+    seeds: list[int | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep = tmp_path / "kept"
+    trained = rl_run(job("primal+", "returns", seed=2, steps=20), keep=keep).figures
+    assert not keep.exists()
+    clean = rl_run(job("primal+", "clean", seed=2, steps=20), keep=keep).figures
+    (path,) = keep.iterdir()
+    assert path.name == "hopper-mixed.primal-plus.2.safetensors"
+    weights, facts = load_tensors(path)
+    assert {tensor.dtype for tensor in weights.values()} == {torch.float32}
+    assert facts["digest"] == digest(facts["settings"])
+    assert facts["settings"].items() >= {"data": "hopper-mixed", "variant": "primal+", "seed": 2}.items()
+    assert facts["settings"]["steps"] == 20
+    assert facts["figures"] == {name: value for name, value in clean.items() if name not in COSTS}
+
+    monkeypatch.delattr(control, "fit_resident")
+    taken = rl_run(job("primal+", "returns", seed=2, steps=20), keep=keep).figures
+    assert taken.pop("trained_elsewhere") == 1
+    assert taken == pytest.approx({name: value for name, value in trained.items() if name not in COSTS})
+    assert seeds == [6, 7, 8] * 2
+    other = rl_run(job("primal+", "returns", seed=2, steps=20, target=1.0, episodes=2), keep=keep)
+    assert other.figures["trained_elsewhere"] == 1
+
+
+@pytest.mark.parametrize("protocol", ["clean", "returns"])
+def test_a_policy_of_other_settings_is_refused(
+    protocol: str, seeds: list[int | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rl_run(job("softmax", "clean", steps=4), keep=tmp_path)
+    (path,) = tmp_path.iterdir()
+    rl_run(job("softmax", "clean", steps=4), keep=tmp_path)  # the same again is not
+
+    monkeypatch.delattr(control, "fit_resident")
+    sentence = r"softmax\.0\.safetensors holds a policy of other settings \(lr 0.01 -> 0.02, steps 4 -> 5\);"
+    with pytest.raises(BadInput, match=sentence):
+        rl_run(job("softmax", protocol, steps=5, lr=0.02), keep=tmp_path)
+    path.rename(tmp_path / "hopper-mixed.softmax.1.safetensors")
+    with pytest.raises(BadInput, match=r"other settings \(seed 0 -> 1\)"):
+        rl_run(job("softmax", protocol, steps=4, seed=1), keep=tmp_path)
+    save_tensors(path, {}, {"epoch": 3})
+    with pytest.raises(CheckpointError, match=r"0\.safetensors is not a policy: it holds no settings"):
+        rl_run(job("softmax", protocol, steps=4), keep=tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_is_named_before_training(
+    seeds: list[int | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(control, "fit_resident")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match=r"cannot write to the run folder .*file"):
+        rl_run(job("softmax", "clean", steps=4), keep=tmp_path / "file")
+
+
+def test_reproduce_hands_the_folder_on(
+    seeds: list[int | None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fields, "run_jobs", lambda run, jobs, **_: [run(each) for each in jobs])
+    for protocol in ("clean", "returns"):
+        (found,) = reproduce("rl", [job("softmax", protocol, steps=4)], out=tmp_path, keep=tmp_path / "kept")
+        assert ("trained_elsewhere" in found.figures) == (protocol == "returns")
+    (found,) = reproduce("rl", [job("softmax", "returns", steps=4)], out=tmp_path)
+    assert "trained_elsewhere" not in found.figures
+    with pytest.raises(BadInput, match="reproduce: jobs of uea keep no weights, expected one of: rl"):
+        reproduce("uea", [], out=tmp_path, keep=tmp_path)
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    with pytest.raises(MissingExtra, match=r'keep: needs safetensors.*pip install "kernelhead\[cli\]"'):
+        reproduce("rl", [], out=tmp_path, keep=tmp_path)
 
 
 def test_the_page_shows_both_protocols_and_nothing_published() -> None:

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from kernelhead.errors import BadInput, MissingExtra, UnknownName
 from kernelhead.training import Job, Ledger, run_jobs, select
+from kernelhead.training.grid import _Task
 from tests.training.tiny_field import jobs, run
 
 ROOT = Path(__file__).parents[2]
@@ -102,6 +104,17 @@ def test_failures_are_rows_and_the_rest_goes_on(tmp_path: Path) -> None:
     again = run_jobs(partial(run, notes=tmp_path / "notes"), jobs(("fails", "draws"), seeds=1), out=tmp_path)
     assert [row["status"] for row in again] == ["failed", "done"]
     assert started(tmp_path) == ["tiny/dice/fails/clean/0"]
+
+
+def test_curves_are_kept_where_they_are_finite() -> None:
+    task = _Task(run, threads=torch.get_num_threads(), commit=None)
+    plain, bent, broken = (task.row(job) for job in [*jobs(seeds=1), *jobs(["bends"], seeds=2)])
+    assert "curves" not in plain
+    assert bent["curves"] == {"line": [0.75, 0.25]}
+    assert bent["status"] == "done"
+    assert broken["error"] == "BadInput: line is nan"
+    assert broken["figures"] == {}
+    assert "curves" not in broken
 
 
 @pytest.mark.slow

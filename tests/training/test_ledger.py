@@ -36,6 +36,14 @@ def test_a_row_takes_the_place_of_its_job(tmp_path: Path) -> None:
     assert {*ledger.by_job()} == {("a", "b", "clean", 0, "0"), ("a", "b", "clean", 1, "0")}
 
 
+def test_curves_come_back_and_rows_without_stay_as_they_are(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "tiny.json")
+    given = [row(0), row(1, curves={"spectrum": [0.7, 0.3], "learned": [1.0, 1.23457e-09]})]
+    for each in given:
+        ledger.add(each)
+    assert ledger.rows() == given
+
+
 def test_a_cell_holds_one_recipe(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "tiny.json")
     for each in (row(0), row(1), row(0, protocol="paper"), row(0, recipe_hash="1")):

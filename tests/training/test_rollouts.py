@@ -1,4 +1,4 @@
-"""rollout in an environment of a few lines, and the words for what is missing."""
+"""rollout and play in environments of a few lines, and the words for what is missing."""
 
 import sys
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ from torch import Tensor
 from kernelhead.errors import BadInput, MissingExtra, UnknownName
 from kernelhead.models import DecisionTransformer
 from kernelhead.rng import seeded
-from kernelhead.training import Rollout, make_environment, rollout
+from kernelhead.training import Rollout, make_environment, play, rollout
 
 
 class Line:
@@ -30,6 +30,21 @@ class Line:
         self.acts.append(action)
         now = len(self.acts)
         return np.array([float(now), 1.0]), np.float64(action[0]), now == self.falls, now == self.late, {}
+
+
+class Drift:
+    """A noisy drift that an action moves; the seed draws the noise and says how and when it ends."""
+
+    def reset(self, *, seed: int | None = None) -> tuple[Any, dict[str, Any]]:
+        self.seed, self.now, self.draws = seed or 0, 0, np.random.default_rng(seed)
+        self.place = self.draws.normal(size=2)
+        return self.place.copy(), {}
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        self.now += 1
+        self.place += 0.3 * self.draws.normal(size=2) + 0.5 * float(action[0])
+        ends = self.now == 2 + self.seed
+        return self.place.copy(), self.place.sum(), ends and self.seed % 2 == 0, ends, {}
 
 
 class Seen(DecisionTransformer):
@@ -82,6 +97,33 @@ def test_the_same_episode_comes_twice(attention: str) -> None:
     state = torch.get_rng_state()
     assert rollout(model, Line(), target=2.0, seed=1) == rollout(model, Line(), target=2.0, seed=1)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "primal", "primal+", "linear"])
+def test_side_by_side_is_one_at_a_time(attention: str) -> None:
+    model = policy(attention=attention, depth=2, context=3, dropout=0.5).double()
+    alone = [rollout(model, Drift(), target=2.0, scale=1.0, seed=seed) for seed in range(1, 10)]
+    both = play(model, [Drift() for _ in alone], target=2.0, scale=1.0, seed=1)
+    assert [done.steps for done in both] == [3, 4, 5, 6, 7, 8, 9, 9, 9]
+    assert [done.fell for done in both] == [False, True, False, True, False, True, False, False, False]
+    assert [done.steps for done in alone] == [done.steps for done in both]
+    assert [done.fell for done in alone] == [done.fell for done in both]
+    assert [done.total for done in both] == pytest.approx([done.total for done in alone], rel=1e-9)
+
+
+def test_single_precision_is_as_near_as_its_rounding() -> None:
+    model = policy(attention="primal+", depth=2)
+    alone = [rollout(model, Drift(), target=2.0, seed=seed).total for seed in range(5)]
+    both = play(model, [Drift() for _ in alone], target=2.0)
+    assert [done.total for done in both] == pytest.approx(alone, rel=1e-4)
+    assert both == play(model, [Drift() for _ in alone], target=2.0)
+
+
+def test_a_batch_has_the_episodes_that_are_still_on() -> None:
+    model = policy(Seen, context=4)
+    play(model, [Drift(), Drift(), Drift()], target=2.0)
+    assert [tuple(shown[1].shape) for shown in model.shown] == [(3, 1, 2), (3, 2, 2), (2, 3, 2), (1, 4, 2)]
+    assert play(model, [], target=2.0) == []
 
 
 def test_double_precision_acts_too() -> None:

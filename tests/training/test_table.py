@@ -1,9 +1,16 @@
-"""markdown: means with their seeds, published figures marked, goals judged by rule."""
+"""The page: means with their seeds, published figures marked, goals judged by rule, curves drawn."""
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
+import pytest
+
+from kernelhead.errors import MissingExtra
 from kernelhead.training import Claim, Goal, Page, markdown
+from kernelhead.training.table import Shares, draw, write_page
 
 PAGE = Page(
     title="Tiny",
@@ -125,3 +132,66 @@ def test_claims_are_judged_by_two_standard_errors() -> None:
     assert "| a | New | 1,234 | 2.0 | - | 99 | 3.0 | abacus |" in lines
     lower = markdown(replace(page, higher=False), rows).splitlines()
     assert "| New is better | a | -10.0 | 2.8 | does not hold |" in lower
+
+
+SHARES = Shares("spectrum", "Decay", "Shares of all.", {"old": "old way", "new": "new way"})
+CURVED = [
+    row("b", "new", 0.5, curves={"spectrum": [1.0]}),
+    row("a", "new", 0.5, curves={"spectrum": [0.6, 0.3, 0.1]}),
+    row("a", "new", 0.5, seed=1, curves={"spectrum": [0.4, 0.3, 0.3]}),
+    row("a", "old", 0.5, curves={"spectrum": [0.5, 0.495]}),
+    row("a", "old", 0.5, seed=1, curves={"spectrum": [0.25, 0.25]}),
+    row("a", "odd", 0.5, curves={"spectrum": [1.0]}),
+    row("a", "new", 0.5, seed=2, curves={"learned": [1.0]}),
+    row("a", "new", 0.5, protocol="paper", curves={"spectrum": [1.0]}),
+    row("a", "new", 0.5, seed=3, status="failed"),
+    row("a", "new", 0.5, seed=4),
+]
+
+
+def test_components_are_counted_up_to_a_share() -> None:
+    page = markdown(replace(PAGE, shares=(SHARES,)), CURVED)
+    assert page.split("## Decay\n\n")[1].split("\n\n## Failed")[0].splitlines() == [
+        "Shares of all.",
+        "",
+        "| data set | variant | held by the first, % | hold 50% | hold 90% | hold 99% |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+        "| a | old way | 37.5 ± 17.7 (2) | 1.5 ± 0.7 (2) | more than 2 in 1 of 2 | more than 2 in 1 of 2 |",
+        "| a | new way | 50.0 ± 14.1 (2) | 1.5 ± 0.7 (2) | 2.5 ± 0.7 (2) | 3.0 ± 0.0 (2) |",
+        "| b | new way | 100.0 (1) | 1.0 (1) | 1.0 (1) | 1.0 (1) |",
+    ]
+
+
+def test_a_page_without_curves_has_no_section_for_them(tmp_path: Path) -> None:
+    page = replace(PAGE, shares=(SHARES,))
+    assert markdown(page, ROWS) == markdown(PAGE, ROWS)
+    assert write_page(page, ROWS, tmp_path / "tiny.md") == [tmp_path / "tiny.md"]
+    assert (tmp_path / "tiny.md").read_text() == markdown(PAGE, ROWS)
+
+
+def test_a_figure_is_drawn_beside_the_page_and_again_the_same(tmp_path: Path) -> None:
+    page, path = replace(PAGE, shares=(SHARES,)), tmp_path / "new" / "tiny.md"
+    image = path.with_name("tiny_spectrum.svg")
+    assert write_page(page, CURVED, path) == [path, image]
+    assert "Shares of all.\n\n![Decay, cumulated](tiny_spectrum.svg)\n\n| data set |" in path.read_text()
+    assert ElementTree.parse(image).getroot().tag.endswith("svg")
+    words = image.read_text()
+    assert all(f">{word}<" in words for word in ("a", "b", "old way", "new way", "cumulated share"))
+    assert words.index(">old way<") < words.index(">new way<")
+    assert draw(SHARES, CURVED, tmp_path / "again.svg")
+    assert (tmp_path / "again.svg").read_bytes() == image.read_bytes()
+    assert draw(SHARES, CURVED[:1], tmp_path / "one.svg")
+    assert (tmp_path / "one.svg").read_bytes() != image.read_bytes()
+
+
+def test_without_matplotlib_the_page_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(MissingExtra, match=r'draw: needs matplotlib, .* pip install "kernelhead\[cli\]"'):
+        draw(SHARES, CURVED, tmp_path / "tiny.svg")
+    path = tmp_path / "tiny.md"
+    assert write_page(replace(PAGE, shares=(SHARES,)), CURVED, path) == [path]
+    assert [each.name for each in tmp_path.iterdir()] == ["tiny.md"]
+    words = path.read_text()
+    assert "The figure is not drawn. draw: needs matplotlib" in words
+    assert "| b | new way | 100.0 (1) | 1.0 (1) | 1.0 (1) | 1.0 (1) |" in words
+    assert not draw(SHARES, ROWS, tmp_path / "tiny.svg")

@@ -32,6 +32,9 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--recipe", type=FILE, help="TOML file of settings; recipes/FIELD.toml by default")
     parser.add_argument("--fresh", action="store_true", help="run jobs anew that are done")
     parser.add_argument("--list", action="store_true", help="say the jobs and where they stand, and stop")
+    parser.add_argument(
+        "--keep", type=FOLDER, help="folder of policies (control): clean leaves them, returns acts with them"
+    )
     parser.add_argument("--root", type=FOLDER, help="folder of data sets; KERNELHEAD_DATA by default")
 
 
@@ -58,6 +61,7 @@ def run(chosen: Namespace, given: list[str]) -> int:
         ray=chosen.ray,
         fresh=chosen.fresh,
         root=chosen.root,
+        keep=chosen.keep,
         tell=_say_row,
     )
     failed = [row for row in rows if row["status"] == "failed"]

@@ -30,6 +30,14 @@ class LayerSpectrum:
     energy_rank_95: list[int]
     energy_rank_99: list[int]
 
+    @property
+    def shares(self) -> list[float]:
+        """What each value is of the sum of its head, largest first, mean over heads that are not zero."""
+        values = torch.tensor(self.heads, dtype=torch.float64)
+        alive = values[values.sum(-1) > 0]
+        mean: list[float] = (alive / alive.sum(-1, keepdim=True)).sum(0).div(max(len(alive), 1)).tolist()
+        return mean
+
 
 def effective_rank(values: Tensor) -> Tensor:
     r"""$\exp(-\sum_i p_i \log p_i)$ with $p_i = \sigma_i / \sum_j \sigma_j$; k for k equal values.
@@ -65,7 +73,9 @@ def energy_rank(values: Tensor, share: float) -> Tensor:
     return rank * (energy.sum(-1) > 0)
 
 
-def spectra(model: nn.Module, x: Tensor, mask: Tensor | None = None) -> list[LayerSpectrum]:
+def spectra(
+    model: nn.Module, x: Tensor, mask: Tensor | None = None, *, learned: bool = False
+) -> list[LayerSpectrum]:
     """Singular values of every attention of a model on a batch, mean over the batch.
 
     A primal layer is read through the kernel that it stands for, features times landmarks times
@@ -76,6 +86,7 @@ def spectra(model: nn.Module, x: Tensor, mask: Tensor | None = None) -> list[Lay
         model: any module with attentions of kernelhead; called as ``model(x, mask)``.
         x: a batch, as the model takes it.
         mask: (b, n), True where real.
+        learned: read a primal layer through the rank-s pattern that it learned, in place of the kernel.
 
     Example:
         >>> from kernelhead.models import SequenceClassifier
@@ -89,7 +100,7 @@ def spectra(model: nn.Module, x: Tensor, mask: Tensor | None = None) -> list[Lay
     found = []
     for path, module in tape.modules.items():
         call = tape.last(path)
-        chosen = call.kernel if call.kernel is not None else call.pattern
+        chosen = call.pattern if learned or call.kernel is None else call.kernel
         if chosen is None:
             raise BadInput(f"spectra: {type(module).__name__} at {path!r} recorded no pattern")
         found.append(_spectrum(path, type(module).__name__, chosen.singular_values().mean(0).cpu()))

@@ -14,7 +14,7 @@ from kernelhead.training.loop import (
 )
 from kernelhead.training.recipe import Recipe, read_recipes, recipe_from
 from kernelhead.training.resident import Course, Fitted, cross_entropy, fit_resident, scores_of
-from kernelhead.training.rollouts import Environment, Rollout, make_environment, rollout
+from kernelhead.training.rollouts import Environment, Rollout, make_environment, play, rollout
 from kernelhead.training.runs import Trained, build, check_recipe, load_run, train_run
 from kernelhead.training.table import Claim, Goal, Page, markdown
 
@@ -47,6 +47,7 @@ __all__ = [
     "make_environment",
     "make_fabric",
     "markdown",
+    "play",
     "read_recipes",
     "recipe_from",
     "reproduce",

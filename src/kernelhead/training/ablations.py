@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from kernelhead.data import Series, Standardiser, as_tokens, padded, read_images, read_series, split
 from kernelhead.errors import BadInput, unknown
-from kernelhead.inspection import spectra
+from kernelhead.inspection import LayerSpectrum, spectra
 from kernelhead.kernels import KERNELS
 from kernelhead.models import SequenceClassifier
 from kernelhead.nn import PrimalAttention
@@ -20,11 +20,12 @@ from kernelhead.training.grid import Job, Outcome
 from kernelhead.training.lra import accuracy
 from kernelhead.training.resident import fit_resident
 from kernelhead.training.settings import course_of, jobs_from, settings_from
-from kernelhead.training.table import Claim, Page
+from kernelhead.training.table import Claim, Page, Shares
 
 ATTENTIONS = ("primal", "primal+", "softmax")
 SCORES = ("both", "left", "right")
 CASES = 8  # of the validation part, for the spectrum
+KEPT = 256  # values of a spectrum that a row keeps at most, the largest
 CLOSE = 0.02  # how far the weights of a matched model may be from those it is matched with
 
 
@@ -265,7 +266,11 @@ def ablation_run(job: Job, *, root: Path | None = None) -> Outcome:
         watch=lambda net: accuracy(net, watched, labels, precision=course.precision),
         every=settings.every,
     )
-    last = spectra(model, *(each[:CASES] for each in watched))[-1]
+    cases = [each[:CASES] for each in watched]
+    last = spectra(model, *cases)[-1]
+    curves = {"spectrum": curve_of(last)}
+    if isinstance(model.blocks[-1].attention, PrimalAttention):
+        curves["learned"] = curve_of(spectra(model, *cases, learned=True)[-1])
     figures = {
         "test_accuracy": accuracy(model, *parts.test.on(device), precision=course.precision),
         "valid_accuracy": max(fitted.watched),
@@ -275,7 +280,17 @@ def ablation_run(job: Job, *, root: Path | None = None) -> Outcome:
         "steps_a_second": fitted.steps_a_second,
         "peak_gib": fitted.peak_gib,
     }
-    return Outcome(figures, weights_of(model))
+    return Outcome(figures, weights_of(model), curves=curves)
+
+
+def curve_of(layer: LayerSpectrum) -> list[float]:
+    """The largest shares of a spectrum, `KEPT` at most, of the whole sum and to six digits.
+
+    Example:
+        >>> curve_of(LayerSpectrum("", "", [[2.0, 1.0]], [], [], [], []))
+        [0.666667, 0.333333]
+    """
+    return [float(f"{share:.6g}") for share in layer.shares[:KEPT]]
 
 
 ABLATIONS_PAGE = Page(
@@ -328,6 +343,32 @@ ABLATIONS_PAGE = Page(
         Claim("Primal is better than softmax of as many weights", "primal", "softmax-matched"),
     ),
     beside={"effective_rank": "effective rank", "steps_a_second": "steps/s"},
+    shares=(
+        Shares(
+            "spectrum",
+            "Singular values of the last layer",
+            "Singular values of the kernel that a primal layer stands for and of the pattern of a softmax "
+            "layer, sorted and divided by their sum: mean over eight validation cases, then over heads. The "
+            "figure cumulates them, mean and deviation over seeds; a faster rise is a lower effective rank. "
+            "The kernel's rank is at most the width of a head, the pattern's the number of points, so that a "
+            f"faster rise of the first is in part by construction. A row keeps the largest {KEPT} values; "
+            "shares are of the sum of all.",
+            {
+                "softmax": "softmax",
+                "eta-0": "primal, eta 0",
+                "primal": "primal, eta 0.1",
+                "eta-0.5": "primal, eta 0.5",
+            },
+        ),
+        Shares(
+            "learned",
+            "Singular values of the learned pattern",
+            "The same of the pattern that a primal layer learned in place of its kernel, whose rank is at "
+            "most that of the layer. Its values are learned by the KSVD term alone: with eta 0 they stay as "
+            "they were drawn.",
+            {"eta-0": "primal, eta 0", "primal": "primal, eta 0.1", "eta-0.5": "primal, eta 0.5"},
+        ),
+    ),
     scale=100.0,
     unit=" %",
 )

@@ -1,27 +1,34 @@
 """Control: decision transformers on trajectories, held to unseen episodes and to their environment."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from kernelhead.data import Trajectories, normalised_score, read_trajectories, windows
-from kernelhead.errors import missing_extra, unknown
+from kernelhead.errors import BadInput, CheckpointError, missing_extra, unknown
 from kernelhead.models import DecisionTransformer, action_loss
 from kernelhead.rng import seeded
 from kernelhead.training.grid import Job, Outcome
+from kernelhead.training.ledger import digest
 from kernelhead.training.resident import fit_resident, scores_of
-from kernelhead.training.rollouts import ENVIRONMENTS, Environment, make_environment, rollout
+from kernelhead.training.rollouts import ENVIRONMENTS, Environment, Rollout, make_environment, play
 from kernelhead.training.settings import course_of, jobs_from, settings_from
+from kernelhead.training.store import load_into, load_tensors, prepare_folder, save_tensors
 from kernelhead.training.table import Goal, Page
 
 VARIANTS = ("softmax", "primal+", "primal")
 PROTOCOLS = ("clean", "returns")
 SETS = tuple(f"{task}-{grade}" for task in ENVIRONMENTS for grade in ("medium", "expert", "mixed"))
 NEEDED = ("gymnasium", "mujoco")  # by rollouts
+ACTING = ("target", "episodes")  # settings that no weight depends on
+AT_ONCE = 50  # episodes; a larger batch is no faster on a CPU
+COSTS = ("steps_a_second", "peak_gib")  # figures of a machine, not of a policy
 
 
 @dataclass(frozen=True)
@@ -96,38 +103,109 @@ def rl_jobs(recipes: Path, *, protocol: str, seeds: int, root: Path | None = Non
     return [replace(job, protocol=protocol) for job in listed]
 
 
-def rl_run(job: Job, *, root: Path | None = None) -> Outcome:
+def rl_run(job: Job, *, root: Path | None = None, keep: Path | None = None) -> Outcome:
     """Train a policy for all its steps and hold it to unseen episodes; under "returns" let it act too.
 
     Nothing is chosen by a figure: the last weights are taken. `valid_loss` is the mean squared error of
     the actions of held-out episodes, `explained` the share of their variance in % that is not left in it,
     and `score` the mean normalised return of the episodes, with the return itself, their steps and the
-    share that fell.
+    share that fell. `trained_elsewhere` is 1 where the policy was taken from a folder.
+
+    Args:
+        job: of this field.
+        root: folder of data sets.
+        keep: folder of trained policies; "clean" leaves one there, "returns" takes it or, where it is not
+            there, trains.
 
     Raises:
-        BadInput: the data are not here, or cannot be used.
+        BadInput: the data are not here, or cannot be used; the policy was trained with other settings.
+        CheckpointError: the policy cannot be read or written.
         MissingExtra: the protocol is "returns" and gymnasium is not installed.
     """
     settings = settings_from(Settings, job.key, job.recipe)
-    env = make_environment(job.data) if job.protocol == "returns" else None
+    acts = job.protocol == "returns"
+    envs = [make_environment(job.data) for _ in range(min(settings.episodes, AT_ONCE) if acts else 0)]
+    place = None if keep is None else _Place.of(keep, job, settings)
+    kept = None if place is None else place.read()
+    if keep is not None and not acts:
+        prepare_folder(keep)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    train, valid = (read_trajectories(job.data, split=part, root=root) for part in ("train", "validation"))
+    train = read_trajectories(job.data, split="train", root=root)
     with seeded(job.seed):
         model = settings.model(train).to(device)
-    course = course_of(settings, job.seed, device)
+    if place is not None and kept is not None and acts:
+        load_into(place.path, model, kept.weights)
+        figures = {**kept.figures, "trained_elsewhere": 1.0}
+    else:
+        valid = read_trajectories(job.data, split="validation", root=root)
+        figures = _trained(model, train, valid, settings, seed=job.seed)
+        if place is not None and not acts:
+            place.write(model, figures)
+    if acts:
+        target = float(train.returns.max()) if settings.target is None else settings.target
+        figures |= _returns(model, envs, job, settings, target)
+    return Outcome(figures, sum(each.numel() for each in model.parameters()))
+
+
+def _trained(
+    model: DecisionTransformer, train: Trajectories, valid: Trajectories, settings: Settings, *, seed: int
+) -> dict[str, float]:
+    """Train a policy where it lies, and say how it went."""
+    device = model.mean.device
+    course = course_of(settings, seed, device)
     steps, actions = _on(train, settings, device)
     fitted = fit_resident(model, steps, actions, course, loss=action_loss)
-    figures = {
+    return {
         **_held_out(model, *_on(valid, settings, device), precision=course.precision),
         "train_loss": fmean(fitted.losses[-100:]),
         "steps_a_second": fitted.steps_a_second,
         "peak_gib": fitted.peak_gib,
         "train_episodes": float(len(train)),
     }
-    if env is not None:
-        target = float(train.returns.max()) if settings.target is None else settings.target
-        figures |= _returns(model, env, job, settings, target)
-    return Outcome(figures, sum(each.numel() for each in model.parameters()))
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A policy from a folder, with the figures of its training."""
+
+    weights: dict[str, Tensor]
+    figures: dict[str, float]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """The file of a policy, and all that decides its weights."""
+
+    path: Path
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, folder: Path, job: Job, settings: Settings) -> "_Place":
+        """The place of a job's policy, named in letters that every system takes."""
+        name = f"{job.data}.{job.variant.replace('+', '-plus')}.{job.seed}.safetensors"
+        deciding = {entry: value for entry, value in asdict(settings).items() if entry not in ACTING}
+        return cls(folder / name, {"data": job.data, "variant": job.variant, "seed": job.seed, **deciding})
+
+    def read(self) -> _Kept | None:
+        """The policy that lies there, if one does."""
+        if not self.path.exists():
+            return None
+        weights, facts = load_tensors(self.path)
+        if not {"settings", "figures"} <= facts.keys():
+            raise CheckpointError(f"{self.path} is not a policy: it holds no settings and figures")
+        there, here = facts["settings"], self.settings
+        differ = sorted(name for name in there.keys() | here.keys() if there.get(name) != here.get(name))
+        if differ:
+            changes = ", ".join(f"{name} {there.get(name)!r} -> {here.get(name)!r}" for name in differ)
+            raise BadInput(f"{self.path} holds a policy of other settings ({changes}); take another folder")
+        return _Kept(weights, facts["figures"])
+
+    def write(self, model: DecisionTransformer, figures: Mapping[str, float]) -> None:
+        """Leave a policy there."""
+        weights = {name: tensor.float() for name, tensor in model.state_dict().items()}
+        about = {name: value for name, value in figures.items() if name not in COSTS}
+        facts = {"settings": self.settings, "digest": digest(self.settings), "figures": about}
+        save_tensors(self.path, weights, facts)
 
 
 def _on(
@@ -149,14 +227,13 @@ def _held_out(
 
 
 def _returns(
-    model: DecisionTransformer, env: Environment, job: Job, settings: Settings, target: float
+    model: DecisionTransformer, envs: Sequence[Environment], job: Job, settings: Settings, target: float
 ) -> dict[str, float]:
     """Episodes that start alike for all variants, and differently under each seed."""
-    first = job.seed * settings.episodes
-    done = [
-        rollout(model, env, target=target, scale=settings.scale, seed=first + number)
-        for number in range(settings.episodes)
-    ]
+    done: list[Rollout] = []
+    for number in range(0, settings.episodes, AT_ONCE):
+        seed, left = job.seed * settings.episodes + number, settings.episodes - number
+        done += play(model, envs[:left], target=target, scale=settings.scale, seed=seed)
     return {
         "score": fmean(normalised_score(job.data, each.total) for each in done),
         "return": fmean(each.total for each in done),

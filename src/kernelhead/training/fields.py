@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Protocol
 
-from kernelhead.errors import unknown
-from kernelhead.records import write_text
+from kernelhead.errors import BadInput, missing_extra, unknown
 from kernelhead.shapes import check_size
 from kernelhead.training.ablations import ABLATIONS_PAGE, ablation_jobs, ablation_run
 from kernelhead.training.control import RL_PAGE, rl_jobs, rl_run
@@ -15,7 +15,7 @@ from kernelhead.training.grid import Job, Outcome, Tell, run_jobs, select
 from kernelhead.training.ledger import Ledger, Row
 from kernelhead.training.lra import LRA_PAGE, lra_jobs, lra_run
 from kernelhead.training.pictures import IMAGE_PAGE, image_jobs, image_run
-from kernelhead.training.table import Page, markdown
+from kernelhead.training.table import Page, write_page
 from kernelhead.training.uea import UEA_PAGE, uea_jobs, uea_run
 from kernelhead.training.words import TEXT_PAGE, text_jobs, text_run
 
@@ -38,20 +38,31 @@ class Runs(Protocol):
         ...
 
 
+class Keeps(Protocol):
+    """The same with a folder of trained weights, which some protocols leave and others take."""
+
+    def __call__(
+        self, job: Job, *, root: Path | None = None, keep: Path | None = None
+    ) -> Outcome:  # pragma: no cover
+        """From a job to what it found."""
+        ...
+
+
 @dataclass(frozen=True)
 class Field:
-    """A field: how its jobs are listed, run and shown."""
+    """A field: how its jobs are listed, run, run with a folder of weights where they have such, and shown."""
 
     jobs: Lists
     run: Runs
     page: Page
+    keeping: Keeps | None = None
 
 
 # A field is added here and nowhere else.
 FIELDS: dict[str, Field] = {
     "uea": Field(uea_jobs, uea_run, UEA_PAGE),
     "lra": Field(lra_jobs, lra_run, LRA_PAGE),
-    "rl": Field(rl_jobs, rl_run, RL_PAGE),
+    "rl": Field(rl_jobs, rl_run, RL_PAGE, keeping=rl_run),
     "image": Field(image_jobs, image_run, IMAGE_PAGE),
     "text": Field(text_jobs, text_run, TEXT_PAGE),
     "ablations": Field(ablation_jobs, ablation_run, ABLATIONS_PAGE),
@@ -115,20 +126,38 @@ def reproduce(
     ray: str | None = None,
     fresh: bool = False,
     root: Path | None = None,
+    keep: Path | None = None,
     tell: Tell | None = None,
 ) -> list[Row]:
-    """Run jobs of a field into out/NAME.json and write the page out/NAME.md; see `run_jobs`.
+    """Run jobs of a field into out/NAME.json and write the page out/NAME.md; see `run_jobs`, `write_page`.
+
+    Args:
+        name: of the field.
+        jobs: of it, as `jobs_of` lists them.
+        out: folder of the ledger and the page.
+        workers: local processes at a time.
+        threads: of each job.
+        ray: address of a Ray cluster; None for local processes.
+        fresh: run jobs anew that are done.
+        root: folder of data sets.
+        keep: folder of trained weights, for fields whose jobs leave and take such.
+        tell: is told each new row.
 
     Returns:
         The row of every job.
+
+    Raises:
+        BadInput: jobs of this field keep no weights; or as `run_jobs`.
+        MissingExtra: weights are to be kept and safetensors is not installed; or as `run_jobs`.
+        UnknownName: there is no such field.
     """
-    run: Callable[[Job], Outcome] = partial(field_of(name).run, root=root)
+    run = _runner(name, root, keep)
     try:
         return run_jobs(run, jobs, out=out, workers=workers, threads=threads, ray=ray, fresh=fresh, tell=tell)
     finally:
         rows = Ledger(out / f"{name}.json").rows()
         if rows:
-            write_text(out / f"{name}.md", markdown(field_of(name).page, rows))
+            write_page(field_of(name).page, rows, out / f"{name}.md")
 
 
 def standing(jobs: Sequence[Job], *, out: Path) -> list[tuple[Job, str]]:
@@ -137,3 +166,15 @@ def standing(jobs: Sequence[Job], *, out: Path) -> list[tuple[Job, str]]:
         return []
     rows = Ledger(out / f"{jobs[0].field}.json").by_job()
     return [(job, rows[job.identity]["status"] if job.identity in rows else "to do") for job in jobs]
+
+
+def _runner(name: str, root: Path | None, keep: Path | None) -> Callable[[Job], Outcome]:
+    field = field_of(name)
+    if keep is None:
+        return partial(field.run, root=root)
+    if field.keeping is None:
+        others = ", ".join(other for other, each in FIELDS.items() if each.keeping is not None)
+        raise BadInput(f"reproduce: jobs of {name} keep no weights, expected one of: {others}")
+    if find_spec("safetensors") is None:
+        raise missing_extra("reproduce, keep", "safetensors", "cli")
+    return partial(field.keeping, root=root, keep=keep)

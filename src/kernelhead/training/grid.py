@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from math import isfinite
 from multiprocessing import get_context, parent_process
@@ -84,11 +84,13 @@ class Outcome:
         figures: by name; all finite.
         parameters: weights of the model, where it has such.
         seconds_per_epoch: of training, where there are epochs.
+        curves: sequences by name, where it has such; all finite.
     """
 
     figures: Mapping[str, float]
     parameters: int | None = None
     seconds_per_epoch: float | None = None
+    curves: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 Run = Callable[[Job], Outcome]
@@ -194,13 +196,16 @@ class _Task:
                 outcome = self.run(job)
             except Exception as raised:  # whatever a job dies of, the others go on
                 error = f"{type(raised).__name__}: {raised}"
-        wrong = [name for name, value in outcome.figures.items() if not isfinite(value)]
+        curves = {name: [*map(float, curve)] for name, curve in outcome.curves.items()}
+        found = [*outcome.figures.items(), *((name, each) for name in curves for each in curves[name])]
+        wrong = [f"{name} is {value}" for name, value in found if not isfinite(value)]
         if wrong:
-            error = f"BadInput: {wrong[0]} is {outcome.figures[wrong[0]]}"
+            error = f"BadInput: {wrong[0]}"
         return self.signed(
             job,
             error,
             figures={} if error else dict(outcome.figures),
+            **({"curves": curves} if curves and not error else {}),
             parameters=outcome.parameters,
             seconds_per_epoch=outcome.seconds_per_epoch,
             seconds=time.perf_counter() - started,

@@ -1,5 +1,6 @@
-"""Policies in their environment: one episode towards a return that is asked for."""
+"""Policies in their environment: episodes towards a return that is asked for."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from math import inf, isfinite
@@ -7,7 +8,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from kernelhead.errors import BadInput, missing_extra, unknown
 from kernelhead.models import DecisionTransformer
@@ -63,7 +63,6 @@ def make_environment(name: str) -> Environment:
     return made
 
 
-@torch.no_grad()
 def rollout(
     model: DecisionTransformer, env: Environment, *, target: float, scale: float = 1000.0, seed: int = 0
 ) -> Rollout:
@@ -90,31 +89,75 @@ def rollout(
         >>> rollout(model, Line(), target=3.0, scale=1.0).steps
         6
     """
+    return play(model, [env], target=target, scale=scale, seed=seed)[0]
+
+
+@torch.no_grad()
+def play(
+    model: DecisionTransformer,
+    envs: Sequence[Environment],
+    *,
+    target: float,
+    scale: float = 1000.0,
+    seed: int = 0,
+) -> list[Rollout]:
+    """An episode in each of several environments, side by side: every step is one batch.
+
+    Each is what `rollout` finds alone, but for the rounding of a larger batch.
+
+    Args:
+        model: the policy, as for `rollout`.
+        envs: where it acts, no two of them the same.
+        target: the return to ask for at the first step.
+        scale: returns are divided by it, as in training.
+        seed: given to the first environment; each after it is given the next number.
+
+    Raises:
+        BadInput: a number is out of range.
+
+    Example:
+        >>> class Line:  # the episode of seed 3 has three steps
+        ...     def reset(self, *, seed=None):
+        ...         self.left = seed
+        ...         return np.zeros(1), {}
+        ...
+        ...     def step(self, action):
+        ...         self.left -= 1
+        ...         return np.zeros(1), 1.0, self.left == 0, False, {}
+        >>> model = DecisionTransformer(1, 1, width=8, depth=1, heads=1, attention="softmax")
+        >>> [done.steps for done in play(model, [Line(), Line(), Line()], target=3.0, seed=2)]
+        [2, 3, 4]
+    """
     check_size("rollout", "seed", seed, least=0)
     if not isfinite(target) or not 0 < scale < inf:
         raise BadInput(
             f"rollout: target is {target!r}, scale {scale!r}; expected finite numbers, the scale above 0"
         )
+    if not envs:
+        return []
     kind, device = model.head.weight.dtype, model.head.weight.device
-    width = model.head.out_features
-    observation, _ = env.reset(seed=seed)
-    returns, observations, actions = [target / scale], [observation], [np.zeros(width)]
-    total, fell = 0.0, False
+    begun = np.stack([env.reset(seed=seed + place)[0] for place, env in enumerate(envs)])  # (b, o)
+    asked = np.zeros((len(envs), model.longest + 1))
+    seen = np.zeros((*asked.shape, begun.shape[-1]))
+    acted = np.zeros((*asked.shape, model.head.out_features))
+    asked[:, 0], seen[:, 0] = target / scale, begun
+    totals, live, done = [0.0] * len(envs), [*range(len(envs))], {}
     for step in range(model.longest):
         first = max(0, step + 1 - model.context)
-        asked, seen, acted = (_batch(held[first:], kind, device) for held in (returns, observations, actions))
-        times = torch.arange(first, step + 1, device=device)[None]
-        action = model.act(asked, seen, acted, times)[0].float().cpu().numpy()
-        observation, reward, fell, late, _ = env.step(action)
-        total += float(reward)
-        if fell or late:
+        returns, observations, actions = (
+            torch.as_tensor(held[live, first : step + 1], dtype=kind, device=device)
+            for held in (asked, seen, acted)
+        )
+        times = torch.arange(first, step + 1, device=device).expand(len(live), -1)
+        chosen = model.act(returns, observations, actions, times).float().cpu().numpy()  # (live, a)
+        for place, action in zip([*live], chosen, strict=True):
+            observation, reward, fell, late, _ = envs[place].step(action)
+            totals[place] += float(reward)
+            done[place] = Rollout(totals[place], step + 1, bool(fell))
+            if fell or late:
+                live.remove(place)
+            asked[place, step + 1] = asked[place, step] - float(reward) / scale
+            seen[place, step + 1], acted[place, step] = observation, action
+        if not live:
             break
-        actions[-1] = action
-        returns.append(returns[-1] - float(reward) / scale)
-        observations.append(observation)
-        actions.append(np.zeros(width))
-    return Rollout(total, step + 1, bool(fell))
-
-
-def _batch(held: list[Any], kind: torch.dtype, device: torch.device) -> Tensor:
-    return torch.as_tensor(np.array(held), dtype=kind, device=device)[None]
+    return [done[place] for place in range(len(envs))]

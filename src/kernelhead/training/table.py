@@ -2,12 +2,25 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import sqrt
+from pathlib import Path
 from statistics import fmean, stdev, variance
 
+from kernelhead.errors import MissingExtra, missing_extra
+from kernelhead.records import write_atomically, write_text
 from kernelhead.training.ledger import DONE, FAILED, Row
 
 NONE = "-"
+HELD = (0.5, 0.9, 0.99)  # shares of a sum that components are counted up to
+POINTS = 100  # of a line in a figure, at most
+LOOK = {
+    "svg.hashsalt": "kernelhead",
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "axes.grid": True,
+    "grid.alpha": 0.3,
+}
 
 
 @dataclass(frozen=True)
@@ -44,6 +57,27 @@ class Claim:
 
 
 @dataclass(frozen=True)
+class Shares:
+    """A curve of some variants, held against each other: shares of a sum, the largest first.
+
+    It is shown cumulated, by a table and a figure: what rises faster has fewer components that count.
+
+    Args:
+        curve: its name in the rows; a curve may stop before its shares sum to 1.
+        title: heading of its section.
+        about: what it is, in a paragraph.
+        variants: titles by variant, in order; others are left out.
+        protocol: whose rows are taken.
+    """
+
+    curve: str
+    title: str
+    about: str
+    variants: Mapping[str, str]
+    protocol: str = "clean"
+
+
+@dataclass(frozen=True)
 class Page:
     """What a field's page says beside its rows.
 
@@ -59,6 +93,7 @@ class Page:
         goals: what is judged.
         claims: what is judged with an eye on the spread; where there are any, variants are rows.
         beside: titles of further figures, shown as they are beside the costs.
+        shares: curves to show, each in a section of its own.
         scale: a figure is multiplied by it.
         unit: of a figure after that.
         higher: whether more is better.
@@ -75,16 +110,94 @@ class Page:
     goals: tuple[Goal, ...] = ()
     claims: tuple[Claim, ...] = ()
     beside: Mapping[str, str] = field(default_factory=dict)
+    shares: tuple[Shares, ...] = ()
     scale: float = 1.0
     unit: str = ""
     higher: bool = True
 
 
 Cells = Mapping[tuple[str, str], list[float]]  # figures over seeds, by data set and variant
+Sums = Mapping[tuple[str, str], list[list[float]]]  # cumulated curves over seeds, likewise
 
 
-def markdown(page: Page, rows: Sequence[Row]) -> str:
+def write_page(page: Page, rows: Sequence[Row], path: Path) -> list[Path]:
+    """Write the page of a ledger, and beside it STEM_CURVE.svg for each curve that it shows.
+
+    Without matplotlib the page is written without figures, and says so.
+
+    Returns:
+        The files that were written.
+
+    Raises:
+        CheckpointError: one cannot be written.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> page = Page("Tiny", "A run.", {}, {}, {}, shares=(Shares("s", "Shares", "Of all.", {"a": "A"}),))
+        >>> row = {"data": "set", "variant": "a", "protocol": "clean", "status": "done"}
+        >>> with TemporaryDirectory() as folder:
+        ...     made = write_page(page, [{**row, "curves": {"s": [0.6, 0.4]}}], Path(folder) / "tiny.md")
+        >>> [path.name for path in made]
+        ['tiny.md', 'tiny_s.svg']
+    """
+    images, written = {}, [path]
+    for shares in page.shares:
+        image = path.with_name(f"{path.stem}_{shares.curve}.svg")
+        try:
+            if draw(shares, rows, image):
+                images[shares.curve] = f"![{shares.title}, cumulated]({image.name})"
+                written.append(image)
+        except MissingExtra as error:
+            images[shares.curve] = f"The figure is not drawn. {error}"
+    write_text(path, markdown(page, rows, images=images))
+    return written
+
+
+def draw(shares: Shares, rows: Sequence[Row], path: Path) -> bool:
+    """Draw cumulated curves as SVG, a panel a data set; the same bytes for the same numbers.
+
+    A line is the mean over seeds, with a band of their deviation where there are two or more.
+
+    Returns:
+        Whether there was a curve to draw.
+
+    Raises:
+        MissingExtra: matplotlib is not installed.
+        CheckpointError: the file cannot be written.
+    """
+    sums = _cumulated(shares, rows)
+    if not sums:
+        return False
+    try:
+        from matplotlib import style
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise missing_extra("draw", "matplotlib", "cli") from None
+    sets = sorted({data for data, _ in sums})
+    with style.context(["default", LOOK]):
+        figure = Figure(figsize=(4.5 * len(sets), 4), layout="constrained")
+        handles = {}
+        for data, axes in zip(sets, figure.subplots(1, len(sets), squeeze=False)[0], strict=True):
+            for place, (name, title) in enumerate(shares.variants.items()):
+                if (data, name) in sums:
+                    x, mean, low, high = _banded(sums[data, name])
+                    axes.fill_between(x, low, high, color=f"C{place}", alpha=0.2, linewidth=0)
+                    (handles[title],) = axes.plot(x, mean, color=f"C{place}")
+            axes.set(title=data, xscale="log", ylim=(0, 1.02), xlabel="component", ylabel="cumulated share")
+            axes.minorticks_off()
+        shown = [title for title in shares.variants.values() if title in handles]
+        figure.legend([handles[title] for title in shown], shown, loc="outside lower center", ncols=4)
+        write_atomically(path, lambda file: figure.savefig(file, format="svg", metadata={"Date": None}))
+    return True
+
+
+def markdown(page: Page, rows: Sequence[Row], *, images: Mapping[str, str] | None = None) -> str:
     """The page of a ledger.
+
+    Args:
+        page: what it says.
+        rows: of the ledger.
+        images: a line to show by curve, such as a link to its figure.
 
     Example:
         >>> page = Page("Tiny", "Two runs.", {"clean": "score"}, {"clean": "Clean."}, {"a": "A"})
@@ -106,6 +219,12 @@ def markdown(page: Page, rows: Sequence[Row]) -> str:
             parts += ["\n".join(said)] if said else []
             parts += ["\n".join(_claimed(page, cells))] if page.claims else []
             parts.append("\n".join(_costs(page, rows, protocol)))
+    for shares in page.shares:
+        sums = _cumulated(shares, rows)
+        if sums:
+            line = (images or {}).get(shares.curve)
+            parts += [f"## {shares.title}", shares.about, *([line] if line else [])]
+            parts.append("\n".join(_held(shares, sums)))
     failed = [
         f"- {row['data']}, {row['variant']}, {row['protocol']}, seed {row['seed']}: {row['error']}"
         for row in rows
@@ -211,6 +330,46 @@ def _costs(page: Page, rows: Sequence[Row], protocol: str) -> Iterator[str]:
             *(_mean([row["figures"] for row in group], figure, ",.1f") for figure in page.beside),
             ", ".join(sorted({row["machine"]["device"] for row in group if row.get("machine")})) or NONE,
         )
+
+
+def _cumulated(shares: Shares, rows: Sequence[Row]) -> dict[tuple[str, str], list[list[float]]]:
+    sums: dict[tuple[str, str], list[list[float]]] = {}
+    for row in _done(rows, shares.protocol):
+        curve = row.get("curves", {}).get(shares.curve)
+        if curve and row["variant"] in shares.variants:
+            sums.setdefault((row["data"], row["variant"]), []).append([*accumulate(curve)])
+    return sums
+
+
+def _held(shares: Shares, sums: Sums) -> Iterator[str]:
+    """A row for every data set and variant: what the first component holds, and how many hold a share."""
+    yield _line("data set", "variant", "held by the first, %", *(f"hold {share:.0%}" for share in HELD))
+    yield _line("---", "---", *["---:"] * (1 + len(HELD)))
+    for data in sorted({data for data, _ in sums}):
+        for name, title in shares.variants.items():
+            if curves := sums.get((data, name)):
+                first = _spread([100 * curve[0] for curve in curves])
+                yield _line(data, title, first, *(_components(curves, share) for share in HELD))
+
+
+def _components(curves: Sequence[Sequence[float]], share: float) -> str:
+    """How many hold a share of the sum; where a curve stops before, that they are more."""
+    share -= 1e-9  # sums are rounded
+    short = [len(curve) for curve in curves if curve[-1] < share]
+    if short:
+        return f"more than {max(short)} in {len(short)} of {len(curves)}"
+    return _spread([1.0 + sum(each < share for each in curve) for curve in curves])
+
+
+def _banded(curves: Sequence[Sequence[float]]) -> tuple[list[int], list[float], list[float], list[float]]:
+    """Where, mean, and mean less and more the deviation, at places that are even on a log axis."""
+    count = min(map(len, curves))
+    x = sorted({round(count ** (step / (POINTS - 1))) for step in range(POINTS)})
+    found = [[curve[place - 1] for curve in curves] for place in x]
+    mean = [fmean(each) for each in found]
+    spread = [stdev(each) if len(each) > 1 else 0.0 for each in found]
+    low, high = ([m + sign * s for m, s in zip(mean, spread, strict=True)] for sign in (-1, 1))
+    return x, mean, low, high
 
 
 def _judged(page: Page, cells: Cells, goal: Goal) -> str:
