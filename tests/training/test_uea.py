@@ -14,7 +14,7 @@ from kernelhead.training import Job, Recipe, jobs_of, reproduce
 from kernelhead.training.fields import field_of
 from kernelhead.training.resident import scores_of
 from kernelhead.training.runs import build
-from kernelhead.training.uea import PEERS, UEA_PAGE, _whole, on_device, read_tables, uea_jobs, uea_run
+from kernelhead.training.uea import OURS, PEERS, UEA_PAGE, _whole, on_device, read_tables, uea_jobs, uea_run
 from tests.training.tiny import series, write_npz
 
 SHARED = os.environ.get("KERNELHEAD_DATA")
@@ -90,6 +90,7 @@ def test_jobs_are_those_of_the_protocol(here: Path) -> None:
         "primal",
         "primal-ours",
         "primal+",
+        *OURS,
         *PEERS,
     ]
     assert [job.variant for job in listed(here, "paper")] == ["softmax", "primal", "primal+"]
@@ -136,6 +137,13 @@ def test_a_peer_learns_from_the_whole_training_part(here: Path) -> None:
     first, second = (uea_run(job, root=here / "root").figures for _ in range(2))
     assert first == second
     assert 0 <= first["test_accuracy"] <= 1
+
+
+def test_ours_learns_from_the_whole_training_part(here: Path) -> None:
+    job = next(job for job in listed(here) if job.variant == "kernelhead")
+    first, second = (uea_run(job, root=here / "root").figures for _ in range(2))
+    assert first == second
+    assert 0.25 < first["test_accuracy"] <= 1
 
 
 def test_a_peer_without_aeon_names_the_extra(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,14 @@
 """The estimator face: fit, transform, predict. Each needs its own extra, so import it by its file."""
 
-__all__ = ["SeriesClassifier"]
+from importlib import import_module
+
+_ROOMS = {"LandmarkClassifier": "landmarks", "SeriesClassifier": "series"}
+
+__all__ = ["LandmarkClassifier", "SeriesClassifier"]
 
 
 def __getattr__(name: str) -> object:
     """Import an estimator on first use: its base class comes from an extra."""
-    if name != "SeriesClassifier":
+    if name not in _ROOMS:
         raise AttributeError(f"module 'kernelhead.estimators' has no attribute {name!r}")
-    from kernelhead.estimators.series import SeriesClassifier
-
-    return SeriesClassifier
+    return getattr(import_module(f"kernelhead.estimators.{_ROOMS[name]}"), name)

@@ -105,12 +105,12 @@ class SeriesClassifier(BaseClassifier):  # type: ignore[misc]
             batch=self.batch,
             lr=self.lr,
             validation=self.validation,
-            seed=_seed(self.random_state),
+            seed=as_seed(self.random_state),
             accelerator="cpu",
         )
         # Class names are kept as aeon gave them; the model sees their places.
         places = {label: str(place) for place, label in enumerate(self.classes_)}
-        series = _series(X, tuple(places[label] for label in y))
+        series = as_series(X, tuple(places[label] for label in y))
         part, held_out = split(series, fraction=self.validation, seed=recipe.seed)
         standardiser, names = Standardiser.fit(part), tuple(places.values())
         model = build(recipe, classes=len(names), channels=series.channels, longest=series.longest)
@@ -123,7 +123,7 @@ class SeriesClassifier(BaseClassifier):  # type: ignore[misc]
         return self.classes_[self._predict_proba(X).argmax(axis=1)]
 
     def _predict_proba(self, X: Any) -> NDArray[np.float64]:  # noqa: N803
-        made = self.model_.scores(_series(X, None)).double().softmax(-1)
+        made = self.model_.scores(as_series(X, None)).double().softmax(-1)
         return np.asarray(made.numpy())
 
     @classmethod
@@ -131,12 +131,13 @@ class SeriesClassifier(BaseClassifier):  # type: ignore[misc]
         return {"width": 8, "depth": 1, "heads": 2, "rank": 2, "epochs": 2}
 
 
-def _series(collection: Any, labels: tuple[str, ...] | None) -> Series:
+def as_series(collection: Any, labels: tuple[str, ...] | None) -> Series:
     """aeon's cases are channels by time; ours are time by channels."""
     return Series(tuple(np.asarray(case).T for case in collection), labels, "the given data")
 
 
-def _seed(random_state: int | np.random.RandomState | None) -> int:
+def as_seed(random_state: int | np.random.RandomState | None) -> int:
+    """The number that a random state stands for, 0 for none."""
     if random_state is None:
         return 0
     if isinstance(random_state, np.random.RandomState):

@@ -3,6 +3,7 @@
 from kernelhead.models.blocks import Block, Positions, sinusoids
 from kernelhead.models.decision import DecisionTransformer, action_loss
 from kernelhead.models.language import Decoding, LanguageModel
+from kernelhead.models.patches import PatchAttention
 from kernelhead.models.registry import ATTENTIONS, Sizes, build_attention, layer_names
 from kernelhead.models.retrieval import PairClassifier
 from kernelhead.models.sequence import SequenceClassifier
@@ -16,6 +17,7 @@ __all__ = [
     "ImageClassifier",
     "LanguageModel",
     "PairClassifier",
+    "PatchAttention",
     "Positions",
     "SequenceClassifier",
     "Sizes",

@@ -2,6 +2,7 @@
 
 from kernelhead.training.fields import FIELDS, Field, jobs_of, reproduce, standing
 from kernelhead.training.grid import Job, Outcome, run_jobs, select
+from kernelhead.training.landmarks import LandmarkRidge
 from kernelhead.training.ledger import Ledger
 from kernelhead.training.loop import (
     Interrupted,
@@ -28,6 +29,7 @@ __all__ = [
     "Goal",
     "Interrupted",
     "Job",
+    "LandmarkRidge",
     "Ledger",
     "Outcome",
     "Page",
