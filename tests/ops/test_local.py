@@ -5,7 +5,6 @@ import torch
 
 from kernelhead.errors import BadInput, ShapeError
 from kernelhead.ops import local_mix
-from kernelhead.ops.backends import local_backend
 from tests.inputs import points
 from tests.oracles import local as oracle
 
@@ -50,7 +49,3 @@ def test_what_is_refused() -> None:
         local_mix(x, weight[:, :2], bias)
     with pytest.raises(BadInput, match="local_mix: dilation is 0"):
         local_mix(x, weight, bias, dilation=0)
-
-
-def test_the_backend_is_eager_without_a_gpu() -> None:
-    assert local_backend(*given()[:2]) == "eager"

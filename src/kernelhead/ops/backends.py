@@ -9,7 +9,6 @@ from kernelhead.kernels import AbstractKernel, Cosine
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WIDEST = 128
-MOST_TAPS = 64
 HAS_TRITON = find_spec("triton") is not None
 
 
@@ -107,15 +106,4 @@ def step_backend(query: Tensor, state: Tensor, weight: Tensor, kernel: AbstractK
         and state.dtype == torch.float32
         and max(query.shape[-1], weight.shape[-1]) <= WIDEST
     )
-    return "triton" if fits and HAS_TRITON else "eager"
-
-
-def local_backend(x: Tensor, weight: Tensor) -> str:
-    """ "triton" for (b, n, c) points and up to 64 taps on a CUDA device in up to float32, else "eager".
-
-    Example:
-        >>> local_backend(torch.zeros(1, 2, 4), torch.zeros(3, 4))
-        'eager'
-    """
-    fits = x.is_cuda and x.numel() > 0 and x.dtype in DTYPES and weight.shape[0] <= MOST_TAPS
     return "triton" if fits and HAS_TRITON else "eager"

@@ -1,8 +1,7 @@
-"""Mixing of neighbours as a function: check the axes once, pick a backend, then compute."""
+"""Mixing of neighbours as a function: check the axes once, then compute."""
 
 from torch import Tensor
 
-from kernelhead.ops.backends import local_backend
 from kernelhead.ops.eager import local as eager
 from kernelhead.shapes import check_axes, check_size
 
@@ -10,9 +9,8 @@ from kernelhead.shapes import check_axes, check_size
 def local_mix(x: Tensor, weight: Tensor, bias: Tensor, *, dilation: int = 1, causal: bool = False) -> Tensor:
     r"""Each point becomes $b + \sum_j w_j \odot x_{t + (j - m) r}$, a weighted sum of its neighbours.
 
-    This is a depthwise convolution with k taps at distance r, on points as rows, so that nothing is laid
-    out anew. Points beyond the ends are zero. Tap m meets the point itself: the middle one, or the last
-    if causal. Sums are taken in float32 or better on a GPU; time and memory grow as n k and n.
+    This is a depthwise convolution with k taps at distance r, on points as rows. Points beyond the ends
+    are zero. Tap m meets the point itself: the middle one, or the last if causal. Time grows as n k.
 
     Shapes: x (b, n, c), weight (k, c), bias (c,); returns (b, n, c).
 
@@ -37,8 +35,4 @@ def local_mix(x: Tensor, weight: Tensor, bias: Tensor, *, dilation: int = 1, cau
     """
     check_axes("local_mix", x=(x, "b n c"), weight=(weight, "k c"), bias=(bias, "c"))
     check_size("local_mix", "dilation", dilation)
-    if local_backend(x, weight) == "eager":
-        return eager.local_mix(x, weight, bias, dilation, causal)
-    from kernelhead.ops.triton.local import local_mix as fused
-
-    return fused(x, weight, bias, dilation, eager.centre_of(weight.shape[0], causal))
+    return eager.local_mix(x, weight, bias, dilation, causal)

@@ -7,12 +7,7 @@ from torch.nn import functional as F
 def local_mix(x: Tensor, weight: Tensor, bias: Tensor, dilation: int, causal: bool) -> Tensor:
     """Sums over taps of a weight times the point that far away, (b, n, c), in the precision of x."""
     taps, width = weight.shape
-    before = centre_of(taps, causal) * dilation
+    before = (taps - 1 if causal else taps // 2) * dilation
     padded = F.pad(x.mT, (before, (taps - 1) * dilation - before))
     weight, bias = weight.to(x.dtype), bias.to(x.dtype)
     return F.conv1d(padded, weight.mT.unsqueeze(1), bias, dilation=dilation, groups=width).mT
-
-
-def centre_of(taps: int, causal: bool) -> int:
-    """The tap that meets the point itself."""
-    return taps - 1 if causal else taps // 2
