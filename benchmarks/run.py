@@ -22,6 +22,7 @@ from benchmarks import ROOT
 from benchmarks.harness import Bench, Cell, answer, commit, copy_speed, gate, hurry, machine, versions
 from kernelhead.errors import BadInput, KernelheadError, unknown
 from kernelhead.records import read_json, write_json
+from kernelhead.shapes import check_size
 
 TINY = Path("runs") / "tiny"
 ORDER = ("core", "layer", "long_range", "causal", "rpc", "cpu", "ksvd", "robustness")
@@ -186,6 +187,7 @@ def ask(
     Raises:
         KernelheadError: the name is unknown, the device is not there, or the gate is red.
     """
+    check_size("bench", "beside", beside)
     benches = chosen_benches(name, tiny=tiny)
     if out is None and tiny:
         out = TINY
@@ -220,7 +222,7 @@ def main(name: str = "all", argv: Sequence[str] | None = None) -> None:
         "--resume", action="store_true", help="keep the good rows of the record that is there"
     )
     parser.add_argument(
-        "--beside", type=int, default=1, help="processes for cells that may run beside others: robustness"
+        "--beside", type=int, default=1, help="processes for cells that need not run alone: robustness"
     )
     parser.add_argument("--commit", help="what is measured, where the checkout has no git")
     parser.add_argument("--warm", action="store_true", help="first compile everything side by side")

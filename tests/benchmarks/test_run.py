@@ -72,3 +72,8 @@ def test_a_red_test_stops_the_figures(tmp_path: Path, monkeypatch: pytest.Monkey
     (tmp_path / "test_it.py").write_text("", encoding="utf-8")
     with pytest.raises(BadInput, match=r"the gate test_it.py is red, no test ran"):
         gate(["test_it.py"], device="cpu")()
+
+
+def test_fewer_than_one_process_is_refused() -> None:
+    with pytest.raises(BadInput, match="bench: beside is 0, expected a whole number of at least 1"):
+        run.ask("cpu", out=None, gated=False, beside=0)

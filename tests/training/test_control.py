@@ -258,7 +258,15 @@ def test_files_that_are_refused(text: str, error: type[Exception], sentence: str
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"none.toml does not exist; a checkout of kernelhead has it"):
+    with pytest.raises(BadInput, match=r"none.toml does not exist; by default it is"):
         rl_jobs(tmp_path / "none.toml", protocol="clean", seeds=1)
     with pytest.raises(UnknownName, match=r"unknown protocol 'return', did you mean 'returns'"):
         rl_jobs(FILE, protocol="return", seeds=1)
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.touch()
+    for places in ({"out": taken}, {"out": tmp_path, "keep": taken}):
+        with pytest.raises(BadInput, match=r"reproduce: .*taken is a file, expected a folder"):
+            reproduce("rl", [], **places)

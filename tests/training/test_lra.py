@@ -72,7 +72,7 @@ def test_files_that_are_refused(text: str, error: type[Exception], sentence: str
 
 
 def test_what_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"none.toml does not exist; a checkout of kernelhead has it"):
+    with pytest.raises(BadInput, match=r"none.toml does not exist; by default it is"):
         lra_jobs(tmp_path / "none.toml", protocol="clean", seeds=1)
     with pytest.raises(UnknownName, match=r"unknown protocol 'paper'"):
         lra_jobs(ROOT / "recipes" / "lra.toml", protocol="paper", seeds=1)

@@ -62,7 +62,7 @@ def test_files_that_are_refused(text: str, error: type[Exception], sentence: str
 
 def test_what_is_not_there(tmp_path: Path) -> None:
     none = tmp_path / "none.toml"
-    with pytest.raises(BadInput, match=r"none.toml does not exist; a checkout of kernelhead has it"):
+    with pytest.raises(BadInput, match=r"none.toml does not exist; by default it is"):
         jobs_from("tiny", none, Settings, sets=(), protocol="clean", seeds=1)
     with pytest.raises(UnknownName, match=r"tiny: unknown protocol 'paper'"):
         jobs_from("tiny", none, Settings, sets=(), protocol="paper", seeds=1)

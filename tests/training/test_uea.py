@@ -223,7 +223,7 @@ def test_an_unknown_name_in_the_file_is_named(old: str, new: str, words: str, he
 def test_what_is_not_here_is_said(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(BadInput, match=r"uea: none of Echo, Absent is here; KERNELHEAD_DATA or --root"):
         jobs_of("uea")
-    with pytest.raises(BadInput, match=r"nowhere\.toml does not exist; a checkout of kernelhead has it"):
+    with pytest.raises(BadInput, match=r"nowhere\.toml does not exist; by default it is"):
         jobs_of("uea", recipes=Path("nowhere.toml"))
     with pytest.raises(UnknownName, match="unknown protocol 'papr', did you mean 'paper'"):
         jobs_of("uea", protocol="papr")

@@ -30,6 +30,9 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--resume", action="store_true", help="keep the good rows of the record that is there"
     )
+    parser.add_argument(
+        "--beside", type=int, default=1, help="processes for cells that need not run alone: robustness"
+    )
 
 
 def run(chosen: Namespace, given: list[str]) -> int:
@@ -38,6 +41,7 @@ def run(chosen: Namespace, given: list[str]) -> int:
     flags = {"--list": chosen.list, "--no-gate": chosen.no_gate, "--tiny": chosen.tiny}
     flags["--resume"] = chosen.resume
     words = [chosen.name, *(flag for flag, given in flags.items() if given)]
+    words += ["--beside", str(chosen.beside)]
     words += ["--out", str(chosen.out.resolve())] if chosen.out else []
     return subprocess.run([sys.executable, "-m", "benchmarks.run", *words], cwd=root, check=False).returncode
 

@@ -147,11 +147,14 @@ def reproduce(
         The row of every job.
 
     Raises:
-        BadInput: jobs of this field keep no weights; or as `run_jobs`.
+        BadInput: jobs of this field keep no weights, a folder is a file; or as `run_jobs`.
         MissingExtra: weights are to be kept and safetensors is not installed; or as `run_jobs`.
         UnknownName: there is no such field.
     """
     run = _runner(name, root, keep)
+    for folder in (out, keep):
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise BadInput(f"reproduce: {folder} is a file, expected a folder")
     try:
         return run_jobs(run, jobs, out=out, workers=workers, threads=threads, ray=ray, fresh=fresh, tell=tell)
     finally:

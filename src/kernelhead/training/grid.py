@@ -17,7 +17,7 @@ from typing import Any, cast
 import torch
 from threadpoolctl import threadpool_limits
 
-from kernelhead.errors import BadInput, missing_extra, unknown
+from kernelhead.errors import BadInput, UnknownName, missing_extra, unknown
 from kernelhead.shapes import check_size
 from kernelhead.training.ledger import DONE, FAILED, Ledger, Row, commit, digest, machine, peak_mib, versions
 
@@ -170,7 +170,8 @@ def select(jobs: Sequence[Job], only: Iterable[str]) -> list[Job]:
     names = {*only}
     sets, variants = {job.data for job in jobs}, {job.variant for job in jobs}
     for name in sorted(names - sets - variants):
-        raise unknown("reproduce", "data set or variant", name, sets | variants)
+        error = unknown("reproduce", "data set or variant", name, sets | variants)
+        raise UnknownName(f"{error}; sets that the data folder lacks are left out")
     return [
         job
         for job in jobs

@@ -234,17 +234,17 @@ def image_jobs(recipes: Path, *, protocol: str, seeds: int, root: Path | None = 
         BadInput: the file is not such a file.
         UnknownName: no such protocol, set, variant or entry.
     """
-    listed = jobs_from(
+    return jobs_from(
         "image",
         recipes,
         Settings,
-        sets=(*SOURCES, *FOLDERS),
+        sets=SOURCES,
         protocol=protocol,
         seeds=seeds,
         variants=VARIANTS,
+        folders=FOLDERS,
+        root=root,
     )
-    here = {name for name, folder in FOLDERS.items() if folder_of(folder, root)}
-    return [job for job in listed if job.data in SOURCES or job.data in here]
 
 
 def image_run(job: Job, *, root: Path | None = None) -> Outcome:

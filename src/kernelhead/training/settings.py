@@ -7,13 +7,14 @@ from typing import Any, TypeVar
 
 import torch
 
+from kernelhead.data import folder_of
 from kernelhead.errors import unknown
 from kernelhead.training.grid import Job
 from kernelhead.training.recipe import checked_entries, parted, read_toml
 from kernelhead.training.resident import Course
 
 PROTOCOLS = ("clean",)
-ELSEWHERE = "; a checkout of kernelhead has it, --recipe names another"
+ELSEWHERE = "; by default it is recipes/FIELD.toml of a checkout, --recipe names another"
 Kind = TypeVar("Kind")
 
 
@@ -58,6 +59,8 @@ def jobs_from(
     protocol: str,
     seeds: int,
     variants: Collection[str] | None = None,
+    folders: Mapping[str, str] | None = None,
+    root: Path | None = None,
 ) -> list[Job]:
     """The jobs of every set and variant in a recipe file; the variant's name is its attention.
 
@@ -70,6 +73,8 @@ def jobs_from(
         protocol: "clean": a validation part chooses the weights.
         seeds: how many, from 0 on.
         variants: known variants, whose names are then taken for the attention; any name if left out.
+        folders: further sets, which users bring along, and their folders; listed where these are there.
+        root: folder of data sets; see `folder_of`.
 
     Raises:
         BadInput: the file is not such a file.
@@ -77,16 +82,18 @@ def jobs_from(
     """
     if protocol not in PROTOCOLS:
         raise unknown(field, "protocol", protocol, PROTOCOLS)
-    jobs = []
+    folders, jobs = folders or {}, []
     for (data, variant), recipe in _tables(recipes).items():
-        if data not in sets:
-            raise unknown(str(recipes), "set", data, sets)
+        if data not in sets and data not in folders:
+            raise unknown(str(recipes), "set", data, [*sets, *folders])
         who = f"{recipes}, [{data}.{variant}]"
         if variants is not None:
             if variant not in variants:
                 raise unknown(who, "variant", variant, variants)
             recipe = {"attention": variant, **recipe}
         settings_from(kind, who, recipe)
+        if data in folders and folder_of(folders[data], root) is None:
+            continue
         jobs += [Job(field, data, variant, protocol, seed, recipe) for seed in range(seeds)]
     return jobs
 

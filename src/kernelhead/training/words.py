@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from kernelhead.data import folder_of, read_words
+from kernelhead.data import read_words
 from kernelhead.errors import BadInput, unknown
 from kernelhead.models import LanguageModel
 from kernelhead.rng import seeded
@@ -85,17 +85,17 @@ def text_jobs(recipes: Path, *, protocol: str, seeds: int, root: Path | None = N
         BadInput: the file is not such a file.
         UnknownName: no such protocol, set, variant or entry.
     """
-    listed = jobs_from(
+    return jobs_from(
         "text",
         recipes,
         Settings,
-        sets=(*SOURCES, *FOLDERS),
+        sets=SOURCES,
         protocol=protocol,
         seeds=seeds,
         variants=VARIANTS,
+        folders=FOLDERS,
+        root=root,
     )
-    here = {name for name, folder in FOLDERS.items() if folder_of(folder, root)}
-    return [job for job in listed if job.data in SOURCES or job.data in here]
 
 
 def text_run(job: Job, *, root: Path | None = None) -> Outcome:
