@@ -39,8 +39,6 @@ def measure(n: int, rival: str, part: int | None = None) -> Iterator[dict[str, A
     shape = (batch, n, HEADS, HEAD) if rival == FLA else (batch, HEADS, n, HEAD)
     sides = [drawn(*shape, seed=seed) for seed in range(2 if rival == FREE else 3)]
     join = [drawn(HEAD, 2 * RANK, seed=5), drawn(HEAD, seed=6)]
-    if rival == FLA:
-        rivals.hasten_fla()
     if part is not None:
         rivals.share_fla(part, PARTS)
     yield {"points": batch * n}

@@ -3,8 +3,7 @@
 Shapes: query, key, value (b, h, n, d) unless said otherwise.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -94,28 +93,15 @@ def fla_linear(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 def share_fla(part: int, parts: int) -> None:
     """Let fla's kernels know one share of their settings only: several processes compile them all."""
-    for tuned in _fla_tuners():
-        tuned.configs = tuned.configs[part::parts] or tuned.configs[:1]
-        # A choice among a share, on a busy device, is no choice to keep.
-        tuned.cache_results = False
-
-
-def hasten_fla() -> None:
-    """Let fla choose among its hundreds of settings by 20 ms of each, and not by 100."""
-    from triton.testing import do_bench
-
-    for tuned in _fla_tuners():
-        tuned._do_bench = partial(do_bench, warmup=5, rep=20)
-
-
-def _fla_tuners() -> Iterator[Any]:
     from fla.ops.common import chunk_h, chunk_o
     from triton.runtime.autotuner import Autotuner, Heuristics
 
     for kernel in (*vars(chunk_h).values(), *vars(chunk_o).values()):
         tuned = kernel.fn if isinstance(kernel, Heuristics) else kernel
         if isinstance(tuned, Autotuner):
-            yield tuned
+            tuned.configs = tuned.configs[part::parts] or tuned.configs[:1]
+            # A choice among a share, on a busy device, is no choice to keep.
+            tuned.cache_results = False
 
 
 def _weighted_means(left: Tensor, right: Tensor, value: Tensor) -> Tensor:

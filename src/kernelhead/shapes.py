@@ -77,3 +77,14 @@ def check_size(who: str, name: str, value: object, *, least: int = 1) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise BadInput(f"{who}: {name} is {value!r}, expected a whole number of at least {least}")
     return int(value)
+
+
+def zeroed(points: "Tensor", mask: "Tensor | None") -> "Tensor":
+    """Points (... n c) with zeros where the mask (... n) is False.
+
+    Example:
+        >>> import torch
+        >>> zeroed(torch.ones(3, 1), torch.tensor([True, False, True])).flatten()
+        tensor([1., 0., 1.])
+    """
+    return points if mask is None else points.masked_fill(~mask.unsqueeze(-1), 0)

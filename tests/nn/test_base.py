@@ -16,7 +16,7 @@ from kernelhead.nn import (
     SoftmaxAttention,
     SymmetricAttention,
 )
-from kernelhead.nn.base import zeroed
+from kernelhead.shapes import zeroed
 from tests.inputs import points
 from tests.test_house import MODULES, imports, room_of, tree_of
 

@@ -20,9 +20,8 @@ from kernelhead.nn import (
 )
 from kernelhead.ops import softmax_attention
 from kernelhead.ops.eager.rpc import bounds, pursue, update
-from kernelhead.ops.eager.softmax import zeroed
 from kernelhead.rng import generator
-from kernelhead.shapes import check_axes, check_mask, check_size
+from kernelhead.shapes import check_axes, check_mask, check_size, zeroed
 
 READABLE = (SoftmaxAttention, SymmetricAttention, RPCAttention, ScaledAttention)
 HOLDS, IN_PART, FAILS, OPEN = "holds", "holds in part", "does not hold", "cannot be told"

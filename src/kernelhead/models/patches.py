@@ -1,7 +1,7 @@
 """Series as histograms of attention: which patches of other series their points look most like."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -183,4 +183,4 @@ def _group(kind: str, channels: Tensor, patches: Tensor, dilation: int, x: Tenso
     scores = plain.scores(x[: PIECE // 2])
     real = plain.windows(lengths[: PIECE // 2], scores.shape[2])
     spread = scores.transpose(1, 2)[real].std(1, correction=0).mean()
-    return Group(kind, channels, patches, dilation, float(spread) + 1e-6)
+    return replace(plain, spread=float(spread) + 1e-6)

@@ -113,8 +113,9 @@ class SequenceClassifier(nn.Module):
         sizes = Sizes(width, heads, rank, landmarks, init=init, iterations=iterations, strength=strength)
 
         def mixing(layer: int) -> LocalMixing | None:
-            dilation = dilations[layer % len(dilations)] if window else 1
-            return LocalMixing(width, taps=window, dilation=dilation) if window else None
+            if not window:
+                return None
+            return LocalMixing(width, taps=window, dilation=dilations[layer % len(dilations)])
 
         self.blocks = nn.ModuleList(
             Block(

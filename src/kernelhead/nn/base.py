@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from kernelhead.errors import BadInput
 from kernelhead.pattern import Pattern
-from kernelhead.shapes import check_axes, check_mask, check_size
+from kernelhead.shapes import check_axes, check_mask, check_size, zeroed
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,16 +154,6 @@ def check_heads(who: str, width: int, heads: int) -> int:
     if width % heads:
         raise BadInput(f"{who}: width {width} does not split into {heads} heads")
     return width // heads
-
-
-def zeroed(points: Tensor, mask: Tensor | None) -> Tensor:
-    """Points (... n c) with zeros where the mask (... n) is False.
-
-    Example:
-        >>> zeroed(torch.ones(3, 1), torch.tensor([True, False, True])).flatten()
-        tensor([1., 0., 1.])
-    """
-    return points if mask is None else points.masked_fill(~mask.unsqueeze(-1), 0)
 
 
 def _in_backward() -> bool:

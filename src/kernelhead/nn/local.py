@@ -6,9 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput
-from kernelhead.nn.base import zeroed
 from kernelhead.ops.local import local_mix
-from kernelhead.shapes import check_axes, check_mask, check_size
+from kernelhead.shapes import check_axes, check_mask, check_size, zeroed
 
 
 class LocalMixing(nn.Module):

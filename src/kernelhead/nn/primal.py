@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from kernelhead.decomposition.linalg import orthonormal_columns, unit_frobenius
 from kernelhead.errors import BadInput, unknown
 from kernelhead.kernels import AbstractKernel, named_kernel
-from kernelhead.nn.base import AbstractKernelAttention, Attended, Moments, check_heads, zeroed
+from kernelhead.nn.base import AbstractKernelAttention, Attended, Moments, check_heads
 from kernelhead.nn.heads import merge_heads, split_heads
 from kernelhead.ops.backends import step_backend
 from kernelhead.ops.primal import (
@@ -27,7 +27,7 @@ from kernelhead.ops.primal import (
     score_moments,
 )
 from kernelhead.pattern import Dense, Factored
-from kernelhead.shapes import check_size
+from kernelhead.shapes import check_size, zeroed
 
 INITS = {"orthonormal": orthonormal_columns, "published": unit_frobenius}
 JOINS = ("shared", "per_head")

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput, unknown
-from kernelhead.nn.base import AbstractKernelAttention, Attended, check_heads, zeroed
+from kernelhead.nn.base import AbstractKernelAttention, Attended, check_heads
 from kernelhead.nn.heads import merge_heads, split_heads
 from kernelhead.nn.softmax import AbstractSoftmaxAttention, project, without_padding
 from kernelhead.ops import (
@@ -18,6 +18,7 @@ from kernelhead.ops import (
 )
 from kernelhead.ops.softmax import check_dropout
 from kernelhead.pattern import Dense
+from kernelhead.shapes import zeroed
 
 PRESETS = {"published": Pursuit.published, "corrected": Pursuit.corrected}
 

@@ -7,10 +7,9 @@ from kernelhead.errors import BadInput
 from kernelhead.ops.backends import DTYPES, HAS_TRITON
 from kernelhead.ops.eager import rpc as eager
 from kernelhead.ops.eager.rpc import PursuitTrace, RPCState
-from kernelhead.ops.eager.softmax import zeroed
 from kernelhead.ops.pursuit import Pursuit
 from kernelhead.ops.softmax import check_dropout
-from kernelhead.shapes import check_axes, check_mask, check_size
+from kernelhead.shapes import check_axes, check_mask, check_size, zeroed
 
 WIDEST = 512
 

@@ -216,8 +216,8 @@ def fit_resident(
     if loss is None:
         loss = partial(cross_entropy, smoothing=course.smoothing)
     with seeded(course.seed):
-        run = _Steps(model, x, y, course, loss, y.is_cuda if compiled is None else compiled)
-        return _fitted(run, watch, every, patience)
+        run = Steps(model, x, y, course, loss, y.is_cuda if compiled is None else compiled)
+        return fit_steps(run, watch, every, patience)
 
 
 @torch.no_grad()
@@ -242,7 +242,8 @@ def scores_of(model: nn.Module, x: Inputs, *, batch: int = 1024, precision: str 
         )
 
 
-def _fitted(run: "_Steps", watch: Watch | None, every: int, patience: int | None) -> Fitted:
+def fit_steps(run: "Steps", watch: Watch | None, every: int, patience: int | None) -> Fitted:
+    """Make all steps, or those until patience ends; leave the last weights in the model, or the best."""
     model, course = run.model, run.course
     model.train()
     warm, step = min(WARM, course.steps), run.warm_step
@@ -280,7 +281,7 @@ def _fitted(run: "_Steps", watch: Watch | None, every: int, patience: int | None
     return Fitted(losses, watched, seconds, max(len(losses) - warm, 0) / max(seconds, 1e-9), peak)
 
 
-class _Steps:
+class Steps:
     """One step of a course, with all that it reads and writes in fixed places."""
 
     def __init__(
@@ -318,6 +319,7 @@ class _Steps:
             self.spot.zero_()
 
     def step(self) -> None:
+        """Take the next batch, its rate, and change the weights."""
         index = self.order.index_select(0, self.spot)[0]
         rate = self.rates.index_select(0, self.number)[0]
         if isinstance(self.lr, Tensor):

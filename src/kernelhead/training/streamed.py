@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from kernelhead.data import Images
 from kernelhead.errors import BadInput
 from kernelhead.rng import seeded
-from kernelhead.training.resident import Course, Fitted, Loss, Watch, _fitted, _Steps, scores_of
+from kernelhead.training.resident import Course, Fitted, Loss, Steps, Watch, fit_steps, scores_of
 
 AHEAD = 4  # batches in memory, each read by a thread of its own
 CPU_ROOM = 8 * 2**30  # bytes of a set that are taken into memory where there is no GPU
@@ -69,7 +69,7 @@ def fit_streamed(
     device = next(model.parameters()).device
     compiled = device.type == "cuda" if compiled is None else compiled
     with seeded(course.seed), closing(read_ahead(images, orders(len(images), course), device)) as feed:
-        return _fitted(_Streamed(model, feed, course, loss, compiled), watch, every, None)
+        return fit_steps(_Streamed(model, feed, course, loss, compiled), watch, every, None)
 
 
 def streamed_accuracy(
@@ -155,7 +155,7 @@ def _cut(places: Places, size: int) -> Iterator[Places]:
     return (places[first : first + size] for first in range(0, len(places), size))
 
 
-class _Streamed(_Steps):
+class _Streamed(Steps):
     """A step whose cases are one batch, which is another one at every step."""
 
     def __init__(

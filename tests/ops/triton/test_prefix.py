@@ -1,10 +1,6 @@
 """The scans and the step: in the interpreter everywhere, compiled where there is a GPU."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -22,6 +18,7 @@ pytest.importorskip("triton", reason="the extra gpu is not installed")
 
 from kernelhead.ops.triton import prefix_library as library
 from kernelhead.ops.triton.prefix import plan
+from tests.ops.triton.interpreter import interpreted
 from tests.ops.triton.prefix_cases import (
     CASES,
     Case,
@@ -35,25 +32,13 @@ from tests.ops.triton.prefix_cases import (
     with_gradients,
 )
 
-ROOT = Path(__file__).parents[3]
 gpu = pytest.mark.gpu
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
 @pytest.mark.slow
 def test_the_interpreter_runs_the_same_kernels() -> None:
-    # It reads the variable when a kernel is defined, so it needs a process of its own.
-    command = [sys.executable, "-m", "pytest", "-q", "tests/ops/triton/interpreted_prefix.py"]
-    made = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-1000:]
-    assert f"{4 * len(CASES) + 33} passed" in made.stdout
+    assert interpreted("interpreted_prefix.py") == 4 * len(CASES) + 33
 
 
 @pytest.mark.parametrize("size", [2, 4])

@@ -1,10 +1,6 @@
 """The primal kernels: in the interpreter everywhere, compiled where there is a GPU."""
 
-import os
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
@@ -23,25 +19,14 @@ from kernelhead.ops.triton.library import primal_core, traced_backward, traced_c
 from kernelhead.ops.triton.parts import aligned, fill_rows
 from kernelhead.ops.triton.primal import plan
 from tests.ops.triton.cases import CASES, LANDMARKS, Case, Landmarks, check, check_join, check_landmarks
+from tests.ops.triton.interpreter import interpreted
 
-ROOT = Path(__file__).parents[3]
 gpu = pytest.mark.gpu
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
 def test_the_interpreter_runs_the_same_kernels() -> None:
-    # It reads the variable when a kernel is defined, so it needs a process of its own.
-    command = [sys.executable, "-m", "pytest", "-q", "tests/ops/triton/interpreted.py"]
-    made = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-1000:]
-    assert f"{2 * len(CASES) + 3 * len(LANDMARKS) + 16} passed" in made.stdout
+    assert interpreted("interpreted.py") == 2 * len(CASES) + 3 * len(LANDMARKS) + 16
 
 
 @pytest.mark.parametrize("size", [2, 4])

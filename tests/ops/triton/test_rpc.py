@@ -1,10 +1,5 @@
 """The pursuit's kernels: in the interpreter everywhere, compiled where there is a GPU."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 from torch import Tensor
@@ -18,6 +13,7 @@ from tests.tolerance import assert_within
 pytest.importorskip("triton", reason="the extra gpu is not installed")
 
 from kernelhead.ops.triton.rpc_library import traced_update
+from tests.ops.triton.interpreter import interpreted
 from tests.ops.triton.rpc_cases import (
     CASES,
     OPENINGS,
@@ -28,24 +24,12 @@ from tests.ops.triton.rpc_cases import (
     check_recomputed,
 )
 
-ROOT = Path(__file__).parents[3]
 gpu = pytest.mark.gpu
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
 def test_the_interpreter_runs_the_same_kernels() -> None:
-    # It reads the variable when a kernel is defined, so it needs a process of its own.
-    command = [sys.executable, "-m", "pytest", "-q", "tests/ops/triton/interpreted_rpc.py"]
-    made = subprocess.run(
-        command,
-        cwd=ROOT,
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert made.returncode == 0, made.stdout[-3000:] + made.stderr[-1000:]
-    assert f"{2 * len(CASES) + 8 * len(RECOMPUTED) + 4 * len(OPENINGS) + 18} passed" in made.stdout
+    assert interpreted("interpreted_rpc.py") == 2 * len(CASES) + 8 * len(RECOMPUTED) + 4 * len(OPENINGS) + 18
 
 
 def test_the_backend_is_eager_where_the_kernels_do_not_fit() -> None:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernelhead.ops.eager.softmax import seen_softmax, wide, zeroed
+from kernelhead.ops.eager.softmax import seen_softmax, wide
 from kernelhead.pattern import Dense, Factored, Pattern
+from kernelhead.shapes import zeroed
 
 CHUNK = 64
 

@@ -8,8 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from kernelhead.ops.eager.softmax import softmax_attention, softmax_pattern, wide, zeroed
+from kernelhead.ops.eager.softmax import softmax_attention, softmax_pattern, wide
 from kernelhead.ops.pursuit import Pursuit
+from kernelhead.shapes import zeroed
 
 #: The state and the low-rank part that an update starts from; None at the first one.
 Previous = tuple[Tensor, Tensor] | None

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from kernelhead.ops.eager.softmax import softmax_attention, wide, zeroed
+from kernelhead.ops.eager.softmax import softmax_attention, wide
+from kernelhead.shapes import zeroed
 
 
 def scaled_values(key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:

@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from kernelhead.shapes import zeroed
+
 
 def softmax_attention(
     query: Tensor,
@@ -56,11 +58,6 @@ def seen_softmax(scores: Tensor, seen: Tensor) -> Tensor:
     """Softmax over the last axis where `seen` is True and zero elsewhere; a row of no seen entry is zero."""
     scores = scores.masked_fill(~seen, torch.finfo(scores.dtype).min)
     return scores.softmax(-1).masked_fill(~seen, 0)
-
-
-def zeroed(points: Tensor, mask: Tensor | None) -> Tensor:
-    """Points (... m d) with zeros where mask (... m) is False, whatever stood there."""
-    return points if mask is None else points.masked_fill(~mask.unsqueeze(-1), 0)
 
 
 def wide(tensor: Tensor) -> Tensor:

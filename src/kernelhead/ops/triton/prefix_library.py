@@ -8,9 +8,10 @@ from torch import Tensor
 from kernelhead.kernels import AbstractKernel
 from kernelhead.ops.eager.linear import elu_features
 from kernelhead.ops.eager.primal import points_so_far, prefix_growth
-from kernelhead.ops.eager.softmax import wide, zeroed
+from kernelhead.ops.eager.softmax import wide
 from kernelhead.ops.triton import prefix
 from kernelhead.ops.triton.parts import empty_output
+from kernelhead.shapes import zeroed
 
 
 def prefix_products(features: Tensor, rows: Tensor, values: Tensor, reverse: bool = False) -> Tensor:
