@@ -35,7 +35,7 @@ def measure(n: int, rival: str, backend: str) -> Iterator[dict[str, Any]]:
 
 BENCH = Bench(
     question=__doc__,
-    gate=("tests/ops/triton",),
+    gate=("tests/ops/triton/test_rpc.py",),
     cells=[
         {"n": n, "rival": rival, "backend": backend}
         for n in LENGTHS

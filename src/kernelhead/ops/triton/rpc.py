@@ -298,5 +298,5 @@ def _strides(points: Tensor | None) -> tuple[int, ...]:
 
 
 def _tile(n: int, d: int) -> int:
-    """Points of a tile: about four thousand entries, and no more than there are."""
-    return max(1, min(4096 // triton.next_power_of_2(d), triton.next_power_of_2(n)))
+    """Points of a tile: about two thousand entries, and no more than there are."""
+    return max(1, min(2048 // triton.next_power_of_2(d), triton.next_power_of_2(n)))
