@@ -51,27 +51,48 @@ class Attended:
 _KEPT: "WeakKeyDictionary[nn.Module, str]" = WeakKeyDictionary()
 
 
-class AbstractKernelAttention(nn.Module, ABC):
-    """Base of all attentions: write `attend`, get `forward`, masks checked and the tape.
-
-    Shapes: x (b, n, c), one point a row; mask (b, n), True where real; context (b, m, c) with
-    context_mask (b, m); returns (b, n, c), zero at padded points.
-    """
+class AbstractRecorded(nn.Module, ABC):
+    """Base of what a tape can record: says what a call is to keep, and notes what it did."""
 
     #: "off", "moments" or "patterns"; set by `record` for one with-block.
     recording: str = "off"
     #: where `record` wants the calls to be put, in order.
     recorded: "list[Attended] | None" = None
 
-    width: int
-    heads: int
-    #: whether a point sees itself and those before it only.
-    causal: bool = False
-
     def __init__(self) -> None:
         super().__init__()
         # Of the instance from the start: tracing a block of `record` then finds what it sets and resets.
         self.recording, self.recorded = "off", None
+
+    def __getstate__(self) -> dict[str, object]:
+        """A copy or a pickle of a module that is being recorded is not."""
+        return {name: value for name, value in self.__dict__.items() if name not in ("recording", "recorded")}
+
+    def _kept(self) -> str:
+        """What the call that begins is to keep: the same as the first time where it is run again."""
+        replay = _in_backward()
+        keep = _KEPT.get(self, "off") if replay else self.recording
+        if not (replay or torch.compiler.is_compiling()):
+            _KEPT[self] = keep
+        return keep
+
+    def _note(self, attended: Attended) -> None:
+        """Put a call on the tape, unless it is run again."""
+        if self.recorded is not None and not _in_backward():
+            self.recorded.append(attended)
+
+
+class AbstractKernelAttention(AbstractRecorded):
+    """Base of all attentions: write `attend`, get `forward`, masks checked and the tape.
+
+    Shapes: x (b, n, c), one point a row; mask (b, n), True where real; context (b, m, c) with
+    context_mask (b, m); returns (b, n, c), zero at padded points.
+    """
+
+    width: int
+    heads: int
+    #: whether a point sees itself and those before it only.
+    causal: bool = False
 
     @abstractmethod
     def attend(
@@ -103,20 +124,11 @@ class AbstractKernelAttention(nn.Module, ABC):
             check_axes(who, x=(x, "b n c"), context=(context, "b m c"))
         # Zero first: nothing in the padding, not even NaN, may reach a product or its gradient.
         x, context = zeroed(x, mask), None if context is None else zeroed(context, context_mask)
-        replay = _in_backward()
-        keep = _KEPT.get(self, "off") if replay else self.recording
-        if not (replay or torch.compiler.is_compiling()):
-            _KEPT[self] = keep
-        attended = self.attend(x, mask=mask, context=context, context_mask=context_mask, keep=keep)
+        attended = self.attend(x, mask=mask, context=context, context_mask=context_mask, keep=self._kept())
         output = zeroed(attended.output, mask)
-        if self.recorded is not None and not replay:
-            kept = Attended(output, attended.moments, attended.pattern, attended.kernel)
-            self.recorded.append(kept)
+        if self.recorded is not None:
+            self._note(Attended(output, attended.moments, attended.pattern, attended.kernel))
         return output
-
-    def __getstate__(self) -> dict[str, object]:
-        """A copy or a pickle of a module that is being recorded is not."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("recording", "recorded")}
 
     def _check(self, who: str, points: Tensor, mask: Tensor | None, name: str, mask_name: str) -> None:
         if points.dim() != 3 or points.shape[-1] != self.width:

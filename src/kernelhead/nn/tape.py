@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from torch import nn
 
 from kernelhead.errors import BadInput
-from kernelhead.nn.base import AbstractKernelAttention, Attended
+from kernelhead.nn.base import AbstractRecorded, Attended
 
 
 @dataclass(eq=False)
@@ -19,7 +19,7 @@ class Tape:
         calls: path to what each call of it did; a module that is called twice has two.
     """
 
-    modules: dict[str, AbstractKernelAttention] = field(default_factory=dict)
+    modules: dict[str, AbstractRecorded] = field(default_factory=dict)
     calls: dict[str, list[Attended]] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -66,7 +66,7 @@ def record(model: nn.Module, *, patterns: bool = False) -> Iterator[Tape]:
     """
     tape = Tape()
     for path, module in model.named_modules():
-        if isinstance(module, AbstractKernelAttention):
+        if isinstance(module, AbstractRecorded):
             short = _without_wrappers(path)
             name = path if short in tape.modules else short
             if module.recorded is not None:
