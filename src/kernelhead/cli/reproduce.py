@@ -24,6 +24,9 @@ def arguments(parser: ArgumentParser) -> None:
         help="clean: validation data choose; paper (series): the test part does; returns (control): rollouts",
     )
     parser.add_argument("--workers", type=int, default=1, help="jobs at a time, one process each")
+    parser.add_argument(
+        "--together", type=int, default=1, help="jobs that take turns in one process, on a GPU"
+    )
     parser.add_argument("--threads", type=int, default=1, help="of each job")
     parser.add_argument("--ray", type=str, help="address of a Ray cluster, or local:2 to start one here")
     parser.add_argument(
@@ -57,6 +60,7 @@ def run(chosen: Namespace, given: list[str]) -> int:
         jobs,
         out=chosen.out,
         workers=chosen.workers,
+        together=chosen.together,
         threads=chosen.threads,
         ray=chosen.ray,
         fresh=chosen.fresh,

@@ -122,6 +122,7 @@ def reproduce(
     *,
     out: Path,
     workers: int = 1,
+    together: int = 1,
     threads: int = 1,
     ray: str | None = None,
     fresh: bool = False,
@@ -136,6 +137,7 @@ def reproduce(
         jobs: of it, as `jobs_of` lists them.
         out: folder of the ledger and the page.
         workers: local processes at a time.
+        together: jobs that take turns in this process.
         threads: of each job.
         ray: address of a Ray cluster; None for local processes.
         fresh: run jobs anew that are done.
@@ -156,7 +158,17 @@ def reproduce(
         if folder is not None and folder.exists() and not folder.is_dir():
             raise BadInput(f"reproduce: {folder} is a file, expected a folder")
     try:
-        return run_jobs(run, jobs, out=out, workers=workers, threads=threads, ray=ray, fresh=fresh, tell=tell)
+        return run_jobs(
+            run,
+            jobs,
+            out=out,
+            workers=workers,
+            together=together,
+            threads=threads,
+            ray=ray,
+            fresh=fresh,
+            tell=tell,
+        )
     finally:
         rows = Ledger(out / f"{name}.json").rows()
         if rows:

@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 from kernelhead.errors import BadInput, UnknownName, missing_extra, unknown
 from kernelhead.shapes import check_size
 from kernelhead.training.ledger import DONE, FAILED, Ledger, Row, commit, digest, machine, peak_mib, versions
+from kernelhead.training.turns import in_turns
 
 LOCAL = "local:"
 
@@ -103,12 +104,13 @@ def run_jobs(
     *,
     out: Path,
     workers: int = 1,
+    together: int = 1,
     threads: int = 1,
     ray: str | None = None,
     fresh: bool = False,
     tell: Tell | None = None,
 ) -> list[Row]:
-    """Run the jobs that a ledger does not have yet, each in a process of its own.
+    """Run the jobs that a ledger does not have yet, each in a process of its own, or several in this one.
 
     A job that is done in the ledger under the same recipe is kept; one that failed is tried again. A
     row is written when its job ends, so that a grid which is killed loses the running jobs and no
@@ -119,6 +121,8 @@ def run_jobs(
         jobs: all of one field.
         out: folder of the ledger, FIELD.json.
         workers: local processes at a time.
+        together: jobs that take turns in this process, for a GPU that one does not fill; 1 for processes.
+            Their seconds and peak memory are those of all.
         threads: of each job; figures do not depend on `workers` as long as this is the same.
         ray: address of a Ray cluster, or "local:2" to start one with two workers here; a job takes
             a GPU where the cluster has one. None for local processes.
@@ -129,11 +133,16 @@ def run_jobs(
         The row of every job, in their order.
 
     Raises:
-        BadInput: the jobs are of several fields or twice the same, or the ledger is not one.
+        BadInput: the jobs are of several fields or twice the same, the ledger is not one, or jobs are to
+            run in several ways at once.
         MissingExtra: Ray is asked for and not installed.
     """
     check_size("run_jobs", "workers", workers)
     check_size("run_jobs", "threads", threads)
+    if check_size("run_jobs", "together", together) > 1 and (workers > 1 or ray is not None):
+        raise BadInput(
+            f"run_jobs: together is {together}, which is in this process; leave out workers and ray"
+        )
     keys = [job.key for job in jobs]
     if len({job.field for job in jobs}) > 1 or len({*keys}) < len(keys):
         raise BadInput(
@@ -145,8 +154,11 @@ def run_jobs(
     known = {} if fresh else ledger.by_job()
     found = {job.key: known.get(job.identity) for job in jobs}
     todo = [job for job in jobs if (found[job.key] or {}).get("status") != DONE]
-    task = _Task(run, threads, commit())
-    rows = _on_ray(task, todo, ray) if ray is not None else _locally(task, todo, workers)
+    task = _Task(run, threads, commit(), together)
+    if ray is not None:
+        rows = _on_ray(task, todo, ray)
+    else:
+        rows = _in_turns(task, todo) if together > 1 else _locally(task, todo, workers)
     with closing(rows):
         for job, row in rows:
             ledger.add(row)
@@ -186,6 +198,7 @@ class _Task:
     run: Run
     threads: int
     commit: str | None
+    together: int = 1
 
     def row(self, job: Job) -> Row:
         """Run a job, in the process at hand, to its row."""
@@ -221,6 +234,7 @@ class _Task:
             "error": error,
             "machine": machine(),
             **found,
+            **({"together": self.together} if self.together > 1 else {}),
             "versions": versions(),
             "commit": self.commit,
             "date": datetime.now(UTC).date().isoformat(),
@@ -231,6 +245,13 @@ class _Task:
         """The row of a job whose process died."""
         unknown_to_us = ("parameters", "seconds_per_epoch", "seconds", "peak_memory_mib", "machine")
         return self.signed(job, why, figures={}, **dict.fromkeys(unknown_to_us))
+
+
+def _in_turns(task: _Task, jobs: Sequence[Job]) -> Generator[tuple[Job, Row]]:
+    """Threads of this process; its limits are set here, where no job of another ends."""
+    torch.set_num_threads(task.threads)
+    with threadpool_limits(task.threads):
+        yield from in_turns(task.row, jobs, at_once=task.together)
 
 
 def _locally(task: _Task, jobs: Sequence[Job], workers: int) -> Generator[tuple[Job, Row]]:

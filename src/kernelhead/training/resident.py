@@ -18,11 +18,13 @@ from kernelhead.nn.penalties import REDUCTIONS
 from kernelhead.rng import seeded
 from kernelhead.shapes import check_size
 from kernelhead.training.average import Average
+from kernelhead.training.turns import pass_on
 
 SCHEDULES = ("cosine", "one_cycle", "constant")
 OPTIMISERS = ("adamw", "radam")
 PRECISIONS = {"32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 WARM = 3
+TURN = 8  # steps from one turn to the next, where several runs take turns
 
 Inputs = Tensor | tuple[Tensor, ...]
 Loss = Callable[[nn.Module, Any, Tensor], Tensor]
@@ -256,6 +258,8 @@ def fit_steps(run: "Steps", watch: Watch | None, every: int, patience: int | Non
             looking, started = 0.0, time.perf_counter()
         run.shuffle(number)
         step()
+        if number % TURN == 0:
+            pass_on()
         if watch is None or ((number + 1) % every and number + 1 < course.steps):
             continue
         run.settle()
@@ -347,7 +351,7 @@ class Steps:
     def settle(self) -> None:
         """Wait for what is under way, so that it is not counted as someone else's time."""
         if self.on_gpu:
-            torch.cuda.synchronize()
+            torch.cuda.current_stream().synchronize()
 
     def warm_step(self) -> None:
         """A plain step, on a stream of its own where a graph will be captured later."""
