@@ -112,6 +112,22 @@ def test_the_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
+def test_drawn_lists_are_made_once_and_read_again(tmp_path: Path) -> None:
+    (tmp_path / "listops").mkdir()
+    parts = [read_listops(split, root=tmp_path, drawn=30) for split in ("train", "validation")]
+    drawn = draw_listops(30, seed=0)
+    assert sorted(row.tobytes() for part in parts for row in part.x) == sorted(
+        row.tobytes() for row in drawn.x
+    )
+    made = tmp_path / "listops" / "cache" / "drawn-30.npz"
+    before = made.stat().st_mtime_ns
+    again = read_listops("train", root=tmp_path, drawn=30)
+    assert made.stat().st_mtime_ns == before
+    assert np.array_equal(again.y, parts[0].y)
+    with pytest.raises(BadInput, match="read_listops: drawn is -1, expected a whole number of at least 0"):
+        read_listops("train", root=tmp_path, drawn=-1)
+
+
 @needs_shared
 def test_the_shared_file_has_our_tokens_and_values() -> None:
     assert tuple(np.load(Path(str(SHARED)) / "listops" / "train.npz")["vocab"].tolist()) == VOCABULARY

@@ -15,7 +15,7 @@ from kernelhead.training.lra import lra_jobs, lra_run
 ROOT = Path(__file__).parents[2]
 
 
-def drawn(split: str, root: Path | None) -> Tokens:
+def drawn(split: str, root: Path | None, count: int) -> Tokens:
     """Sequences whose class is their first token, some of them shorter than the others."""
     draws = np.random.default_rng({"train": 0, "validation": 1, "test": 2}[split])
     lengths = draws.integers(4, 13, 64)
