@@ -47,7 +47,7 @@ def test_a_job(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_whole_sequences_have_no_mask() -> None:
-    tokens = drawn("train", None)
+    tokens = drawn("train", None, 0)
     (x, mask), y = lra._on(tokens, torch.device("cpu"))
     assert mask.shape == x.shape
     assert y.shape == (64,)
