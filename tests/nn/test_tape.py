@@ -9,6 +9,9 @@ from torch.utils.checkpoint import checkpoint
 
 from kernelhead.errors import BadInput
 from kernelhead.nn import PrimalAttention, SoftmaxAttention, ksvd_penalty, record
+from kernelhead.nn.base import AbstractRecorded, Attended
+from kernelhead.nn.heads import merge_heads, split_heads
+from kernelhead.pattern import Dense
 from tests.inputs import keep, points
 
 
@@ -179,3 +182,96 @@ def test_a_copy_made_while_recording_is_not_recorded() -> None:
     with record(twin) as tape:
         twin(points(2, 5, 8))
     assert len(tape) == 2
+
+
+class Core(AbstractRecorded):
+    """What a graft puts into a host: the mean of the values."""
+
+    def forward(self, value: Tensor) -> Tensor:
+        flat = value.new_full((*value.shape[:-1], value.shape[-2]), 1 / value.shape[-2])
+        output = flat @ value
+        self._note(Attended(output, pattern=Dense(flat) if self._kept() == "patterns" else None))
+        return output
+
+
+class Grafted(nn.MultiheadAttention):
+    """A host with a core of ours."""
+
+    def __init__(self) -> None:
+        super().__init__(8, 2, batch_first=True)
+        self.kernelhead = Core()
+
+    def forward(self, query: Tensor, key: Tensor, value: Tensor, **options: object) -> tuple[Tensor, None]:
+        return merge_heads(self.kernelhead(split_heads(value, 2))), None
+
+
+def hosted(*, grafted: bool = False) -> nn.TransformerEncoder:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, norm_first=True, bias=False)
+    model = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).double()
+    if grafted:
+        model.layers[1].self_attn = Grafted()
+    return model
+
+
+PATHS = [f"layers.{layer}.self_attn" for layer in range(3)]
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_hosts_are_recorded(training: bool) -> None:
+    model, x = hosted().train(training), points(2, 5, 8)
+    with record(model) as tape:
+        model(x)
+    assert list(tape.calls) == list(tape.modules) == PATHS
+    assert tape.modules[PATHS[0]] is model.layers[0].self_attn
+    assert tape.last(PATHS[0]).pattern is None
+    assert tape.last(PATHS[0]).output.shape == (2, 5, 8)
+    with record(model, patterns=True) as tape:
+        model(x, src_key_padding_mask=~keep([5, 3], 5))
+        model(x)
+    assert len(tape) == 6
+    first, second = tape.calls[PATHS[2]]
+    assert float(first.pattern.matrix()[1, :, :, 3:].sum()) == 0
+    assert second.pattern.matrix().sum(-1).allclose(torch.ones((), dtype=torch.float64))
+    assert "forward" not in vars(model.layers[0].self_attn)
+
+
+def test_an_output_of_a_host_carries_its_gradient() -> None:
+    model = hosted()
+    with record(model, patterns=True) as tape:
+        model(points(2, 5, 8))
+    tape.last(PATHS[0]).output.sum().backward()
+    assert model.layers[0].self_attn.in_proj_weight.grad is not None
+    assert not tape.last(PATHS[0]).pattern.matrix().requires_grad
+
+
+@pytest.mark.parametrize("patterns", [False, True])
+def test_a_host_with_a_graft_has_one_entry_a_layer(patterns: bool) -> None:
+    model = hosted(grafted=True)
+    with record(nn.ModuleDict({"module": model}), patterns=patterns) as tape:
+        model(points(2, 5, 8))
+    assert list(tape.calls) == PATHS
+    assert tape.modules[PATHS[1]] is model.layers[1].self_attn.kernelhead
+    assert [len(calls) for calls in tape.calls.values()] == [1, 1, 1]
+    assert [(tape.last(path).pattern is not None) for path in PATHS] == [patterns] * 3
+    assert tape.last(PATHS[1]).output.shape == (2, 2, 5, 4)
+    assert model.layers[1].self_attn.kernelhead.recorded is None
+
+
+def test_hosts_and_ours_in_one_model() -> None:
+    model = nn.ModuleList(
+        [nn.MultiheadAttention(8, 2), SoftmaxAttention(8, heads=2), nn.MultiheadAttention(8, 2)]
+    )
+    with record(model) as tape:
+        pass
+    assert list(tape.calls) == ["0", "1", "2"]
+
+
+def test_an_attention_that_is_called_kernelhead_is_no_graft() -> None:
+    with record(nn.ModuleDict({"kernelhead": SoftmaxAttention(8, heads=2)})) as tape:
+        pass
+    assert list(tape.calls) == ["kernelhead"]
+
+
+def test_what_was_looked_for_is_said() -> None:
+    with pytest.raises(BadInput, match=r"looked for .*nn\.MultiheadAttention"), record(nn.Linear(2, 2)):
+        pass
