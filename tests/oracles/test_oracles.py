@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from tests.inputs import keep, points
-from tests.oracles import kernels, ksvd, primal, rivals
+from tests.oracles import cores, kernels, ksvd, primal, rivals
 from tests.oracles.penalty import head_objective, penalty
 from tests.tolerance import assert_exact, assert_same_span
 
@@ -390,6 +390,17 @@ def test_rivals_are_their_matrix_forms(lengths: list[int] | None, causal: bool) 
 
     actual = rivals.performer_attention(query, key, value, frequencies, mask=mask, causal=causal)
     assert_exact(actual, normalised(positive))
+
+
+@pytest.mark.parametrize("causal", [False, True], ids=["all", "causal"])
+@pytest.mark.parametrize("lengths", [None, [5, 2]], ids=["full", "padded"])
+def test_factors_are_their_matrix_form(lengths: list[int] | None, causal: bool) -> None:
+    left, right, value = sides()
+    values, mask = points(2, 3, seed=3), None if lengths is None else keep(lengths, 5)
+    seen = allowed(mask, 5, 5, causal)
+    entries = (left * values[:, None]) @ right.mT * seen / seen.sum(-1, keepdim=True)
+    actual = cores.factored_attention(left, values, right, value, mask=mask, causal=causal)
+    assert_exact(actual, entries @ value)
 
 
 def test_rivals_give_zero_where_nothing_is_seen() -> None:

@@ -1,7 +1,9 @@
 """Apply, as modules: each projects, calls an op and joins."""
 
 from kernelhead.nn.base import AbstractKernelAttention, Attended, Moments
+from kernelhead.nn.cores import AbstractCore, LinearCore, PrimalCore, RPCCore, SoftmaxCore, core_of
 from kernelhead.nn.heads import merge_heads, split_heads
+from kernelhead.nn.hosts import Sides, Site, find_sites, reading
 from kernelhead.nn.linear import LinearAttention, NystromAttention, PerformerAttention
 from kernelhead.nn.local import LocalMixing
 from kernelhead.nn.modes import evaluating
@@ -13,24 +15,34 @@ from kernelhead.nn.softmax import SoftmaxAttention, SoftmaxState
 from kernelhead.nn.tape import Tape, record
 
 __all__ = [
+    "AbstractCore",
     "AbstractKernelAttention",
     "Attended",
     "LinearAttention",
+    "LinearCore",
     "LocalMixing",
     "Moments",
     "NystromAttention",
     "PerformerAttention",
     "PrimalAttention",
+    "PrimalCore",
     "PrimalState",
     "RPCAttention",
+    "RPCCore",
     "ScaledAttention",
+    "Sides",
+    "Site",
     "SoftmaxAttention",
+    "SoftmaxCore",
     "SoftmaxState",
     "SymmetricAttention",
     "Tape",
+    "core_of",
     "evaluating",
+    "find_sites",
     "ksvd_penalty",
     "merge_heads",
+    "reading",
     "record",
     "split_heads",
 ]

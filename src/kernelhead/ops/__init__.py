@@ -1,6 +1,7 @@
 """Apply, as functions: check axes, then compute."""
 
 from kernelhead.ops.eager.rpc import PursuitTrace, RPCState
+from kernelhead.ops.factored import factored_attention, factored_pattern
 from kernelhead.ops.linear import linear_attention, nystrom_attention, performer_attention
 from kernelhead.ops.local import local_mix
 from kernelhead.ops.primal import (
@@ -33,6 +34,8 @@ __all__ = [
     "Pursuit",
     "PursuitTrace",
     "RPCState",
+    "factored_attention",
+    "factored_pattern",
     "gather_landmarks",
     "landmark_index",
     "landmark_weights",
