@@ -12,11 +12,14 @@ from torch import Tensor, nn
 
 from kernelhead.errors import BadInput
 from kernelhead.inspection import LayerSpectrum, effective_rank, energy_rank, spectra, spectrum_record
+from kernelhead.inspection.spectrum import _spectrum, _Values
 from kernelhead.models import ATTENTIONS, SequenceClassifier
 from kernelhead.nn import AbstractKernelAttention, Attended, PrimalAttention, record
 from kernelhead.ops import gather_landmarks
 from kernelhead.rng import seeded
+from kernelhead.surgery import graft
 from tests.inputs import keep, points
+from tests.nn.hosts.tiny import built, tokens
 from tests.tolerance import assert_exact
 
 
@@ -196,7 +199,8 @@ def test_weights_and_gradients_are_left_alone() -> None:
 
 
 def test_a_model_without_attention_is_named() -> None:
-    with pytest.raises(BadInput, match="record: Linear has no attention of kernelhead"):
+    match = r"spectra: Linear has no attention of kernelhead nor .* looked for .*MultiheadAttention"
+    with pytest.raises(BadInput, match=match):
         spectra(nn.Linear(2, 2), points(2, 5, 2))
 
 
@@ -220,3 +224,114 @@ def test_the_record_is_plain_json() -> None:
     assert json.loads(json.dumps(made)) == made
     assert (made["cases"], made["length"]) == (2, 5)
     assert set(made["layers"][0]) >= {"path", "kind", "heads", "effective_rank", "energy_rank_95"}
+
+
+def encoder(**options: Any) -> nn.TransformerEncoder:
+    with seeded(0):
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True, **options)
+        return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).double()
+
+
+def test_a_host_is_read_through_its_own_weights() -> None:
+    model, x, mask = encoder().eval(), points(2, 6, 8), keep([6, 4], 6)
+    found = spectra(model, {"src": x, "src_key_padding_mask": ~mask})
+    attention = model.layers[0].self_attn
+    _, weights = attention(x, x, x, key_padding_mask=~mask, average_attn_weights=False)
+    first = torch.linalg.svdvals(weights[0])
+    second = nn.functional.pad(torch.linalg.svdvals(weights[1, :, :4, :4]), (0, 2))
+    assert [each.path for each in found] == ["layers.0.self_attn", "layers.1.self_attn"]
+    assert found[0].kind == "MultiheadAttention"
+    assert_exact(torch.tensor(found[0].heads, dtype=torch.float64), ((first + second) / 2).detach())
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+@pytest.mark.parametrize("kind", ["Bert", "GPT2"])
+def test_a_model_of_transformers_is_read_through_its_own_weights(kind: str, left: bool) -> None:
+    pytest.importorskip("transformers")
+    model, batch = built(kind, "eager"), tokens(lengths=[7, 4], left=left)
+    found = spectra(model, batch)
+    with torch.no_grad():
+        weights = model(**batch, output_attentions=True).attentions
+    real = slice(3, 7) if left else slice(0, 4)
+    for each, layer in zip(found, weights, strict=True):
+        second = nn.functional.pad(torch.linalg.svdvals(layer[1, :, real, real]), (0, 3))
+        expected = (torch.linalg.svdvals(layer[0]) + second) / 2
+        torch.testing.assert_close(torch.tensor(each.heads), expected, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_a_graft_is_read_through_its_core(learned: bool) -> None:
+    model = encoder()
+    with seeded(0):
+        graft(model, "primal", rank=2, landmarks=3)
+    first, second = spectra(model, points(2, 9, 8), learned=learned)
+    assert (first.path, second.path) == ("layers.0.self_attn", "layers.1.self_attn")
+    assert (len(first.heads[0]), len(second.heads[0])) == (9, 2 if learned else 4)
+
+
+def test_a_long_host_is_read_without_its_pattern() -> None:
+    model, x = encoder(), 3 * points(2, 90, 8)
+    whole, part = spectra(model, x), spectra(model, x, longest=0, count=20)
+    for dense, free in zip(whole, part, strict=True):
+        assert (dense.known, free.known) == (None, 20)
+        exact, found = (torch.tensor(each.heads, dtype=torch.float64) for each in (dense, free))
+        assert found.shape == exact.shape
+        torch.testing.assert_close(found[:, :20], exact[:, :20], rtol=1e-3, atol=0)
+        # What is left is spread evenly, and the sum of squares is that of the patterns or more.
+        assert bool((found[:, 20:] == found[:, 20:21]).all())
+        assert bool((found.square().sum(-1) >= exact.square().sum(-1) * (1 - 1e-6)).all())
+        for head in range(2):
+            slack = 1e-2
+            assert free.effective_rank_least[head] <= dense.effective_rank[head] + slack
+            assert free.effective_rank[head] >= dense.effective_rank[head] - slack
+            assert dense.effective_rank_least[head] == pytest.approx(dense.effective_rank[head])
+            assert free.energy_rank_90[head] >= dense.energy_rank_90[head]
+            assert free.energy_rank_99[head] >= dense.energy_rank_99[head]
+
+
+def test_short_cases_beside_long_ones_are_cut_alike() -> None:
+    model, x = encoder(), 3 * points(2, 60, 8)
+    batch = {"src": x, "src_key_padding_mask": ~keep([60, 30], 60)}
+    mixed, whole = spectra(model, batch, longest=40, count=10)[0], spectra(model, batch)[0]
+    assert mixed.known == 10
+    left, right = (torch.tensor(each.heads, dtype=torch.float64) for each in (mixed, whole))
+    torch.testing.assert_close(left[:, :10], right[:, :10], rtol=1e-3, atol=0)
+    assert mixed.effective_rank_least[0] <= whole.effective_rank[0] + 1e-2 <= mixed.effective_rank[0] + 2e-2
+
+
+@given(
+    cases=st.lists(st.lists(st.floats(0, 10), min_size=6, max_size=6), min_size=1, max_size=3),
+    known=st.integers(1, 5),
+)
+def test_no_spectrum_with_the_same_energy_is_outside_the_bracket(
+    cases: list[list[float]], known: int
+) -> None:
+    values = torch.tensor([sorted(case, reverse=True) for case in cases], dtype=torch.float64)
+    cut = [_Values(case[None, :known], case[None, known:].square().sum(-1), components=6) for case in values]
+    found, mean = _spectrum("", "", cut), values.mean(0)
+    exact = float(effective_rank(mean))
+    assert found.effective_rank_least[0] <= exact * (1 + 1e-9) + 1e-9
+    assert found.effective_rank[0] >= exact * (1 - 1e-9) - 1e-9
+    assert found.energy_rank_90[0] >= int(energy_rank(mean, 0.9))
+    assert found.energy_rank_99[0] >= int(energy_rank(mean, 0.99))
+
+
+@pytest.mark.parametrize(("tail", "which"), [([1.0] * 8, "most"), ([2.0, 2.0] + [0.0] * 6, "least")])
+def test_both_ends_of_the_bracket_are_reached(tail: list[float], which: str) -> None:
+    values = torch.tensor([3.0, 2.0, *tail], dtype=torch.float64)  # the tail has energy 8
+    found = _spectrum("", "", [_Values(values[None, :2], torch.tensor([8.0], dtype=torch.float64), 10)])
+    reached = found.effective_rank[0] if which == "most" else found.effective_rank_least[0]
+    assert reached == pytest.approx(float(effective_rank(values)))
+
+
+@pytest.mark.parametrize(("name", "least"), [("count", 1), ("longest", 0)])
+def test_sizes_of_long_patterns_are_checked(name: str, least: int) -> None:
+    with pytest.raises(BadInput, match=f"spectra: {name} is -1, expected a whole number of at least {least}"):
+        spectra(encoder(), points(2, 5, 8), **{name: -1})
+
+
+def test_a_long_record_is_plain_json() -> None:
+    made = spectrum_record(spectra(encoder(), points(2, 30, 8), longest=8, count=4), cases=2, length=30)
+    assert json.loads(json.dumps(made)) == made
+    assert made["layers"][0]["known"] == 4
+    assert len(made["layers"][0]["heads"][0]) == 30

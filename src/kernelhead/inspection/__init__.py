@@ -6,11 +6,14 @@ from kernelhead.inspection.alignment import (
     Read,
     Sides,
     alignment,
+    host_sides,
     kpca_record,
     sides_of,
 )
 from kernelhead.inspection.attacks import contaminate_keys, drop_points, fgsm, pgd, spsa
 from kernelhead.inspection.calibration import brier_score, calibration_error, negative_log_likelihood
+from kernelhead.inspection.costs import Cost
+from kernelhead.inspection.plan import LayerPlan, Plan, plan, plan_record
 from kernelhead.inspection.spectrum import (
     LayerSpectrum,
     effective_rank,
@@ -21,8 +24,11 @@ from kernelhead.inspection.spectrum import (
 
 __all__ = [
     "Alignment",
+    "Cost",
     "HeadAlignment",
+    "LayerPlan",
     "LayerSpectrum",
+    "Plan",
     "Read",
     "Sides",
     "alignment",
@@ -33,9 +39,12 @@ __all__ = [
     "effective_rank",
     "energy_rank",
     "fgsm",
+    "host_sides",
     "kpca_record",
     "negative_log_likelihood",
     "pgd",
+    "plan",
+    "plan_record",
     "sides_of",
     "spectra",
     "spectrum_record",

@@ -18,6 +18,8 @@ from kernelhead.nn import (
     evaluating,
     split_heads,
 )
+from kernelhead.nn.hosts import Sides as HostSides
+from kernelhead.nn.hosts import called, find_sites, reading
 from kernelhead.ops import softmax_attention
 from kernelhead.ops.eager.rpc import bounds, pursue, update
 from kernelhead.rng import generator
@@ -131,14 +133,15 @@ class Alignment:
 class Sides(NamedTuple):
     """What one attention attended with.
 
-    Shapes: query, key, value (b, h, n, d); points (b, n, c), its input; mask (b, n), True where real.
+    Shapes: query, key, value (b, h, n, d); points (b, n, c), its input where that is known; mask (b, n), True
+    where real.
     """
 
     kind: str
     query: Tensor
     key: Tensor
     value: Tensor
-    points: Tensor
+    points: Tensor | None
     mask: Tensor | None
 
 
@@ -262,6 +265,71 @@ def sides_of(model: nn.Module, x: Tensor, mask: Tensor | None = None) -> Read:
             f"sides_of: {type(model).__name__} has no softmax attention to read ({reasons or 'no attention'})"
         )
     return read
+
+
+def host_sides(model: nn.Module, batch: Any) -> Read:
+    """Queries, keys and values of every attention of any model that `nn.hosts` can read, on a batch.
+
+    Left out, with a reason, is attention that no kernel PCA of its keys can be: causal, from one
+    sequence to another, with a bias or another scale than the root of the head's width.
+
+    Args:
+        model: a host; see `find_sites`.
+        batch: what it is called with, a tensor, a sequence or a mapping.
+
+    Raises:
+        BadInput: no attention of the model can be read so.
+
+    Example:
+        >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        >>> host_sides(layer, torch.randn(3, 5, 8)).sides["self_attn"].key.shape
+        torch.Size([3, 2, 5, 4])
+    """
+    read, sites, inputs = Read({}, {}), {site.path: site for site in find_sites(model)}, {}
+
+    def keep(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any]) -> None:
+        inputs[module] = next((each for each in (*given, *named.values()) if isinstance(each, Tensor)), None)
+
+    hooks = [site.module.register_forward_pre_hook(keep, with_kwargs=True) for site in sites.values()]
+    try:
+        with evaluating(model), torch.no_grad(), reading(model) as seen:
+            called(model, batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    for path, calls in seen.items():
+        reason = _no_kernel_pca(calls[-1]) if calls else "it was not called"
+        if reason is not None:
+            read.skipped[path] = reason
+            continue
+        call, site = calls[-1], sites[path]
+        points = _as_points(inputs.get(site.module), call, getattr(site.module, "batch_first", True))
+        read.sides[path] = Sides(site.kind, call.query, call.key, call.value, points, call.mask)
+    if not read.sides:
+        reasons = "; ".join(f"{path}: {reason}" for path, reason in read.skipped.items())
+        raise BadInput(f"host_sides: {type(model).__name__} has no such attention ({reasons or 'none'})")
+    return read
+
+
+def _as_points(given: Tensor | None, call: HostSides, batch_first: bool) -> Tensor | None:
+    """What a module was called with as (b, n, c), where it is that."""
+    if given is None or given.is_nested or given.dim() != 3:
+        return None
+    given = given if batch_first else given.transpose(0, 1)
+    fits = given.shape[:2] == (call.query.shape[0], call.query.shape[2])
+    return given if fits and given.is_floating_point() else None
+
+
+def _no_kernel_pca(call: HostSides) -> str | None:
+    if call.causal:
+        return "it is causal"
+    if call.query.shape[-2] != call.key.shape[-2]:
+        return "it attends to another sequence"
+    if call.bias is not None:
+        return "it adds a bias to the logits"
+    if abs(call.scale * call.key.shape[-1] ** 0.5 - 1) > 1e-6:
+        return f"its logits have the scale {call.scale:.4g}"
+    return None
 
 
 def kpca_record(

@@ -1,13 +1,20 @@
 """Singular values of what every attention applied: decay, effective rank, energy kept."""
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput
-from kernelhead.nn import evaluating, record
+from kernelhead.inspection.cases import Batch, Calls, calls_of
+from kernelhead.inspection.leading import SoftmaxProducts, leading
+from kernelhead.nn import Attended
+from kernelhead.nn.hosts import Sides
+from kernelhead.nn.tape import _without_wrappers
+from kernelhead.pattern import Pattern
+from kernelhead.shapes import check_size
 
 
 @dataclass(frozen=True)
@@ -20,6 +27,9 @@ class LayerSpectrum:
         heads: singular values of each head, largest first.
         effective_rank: of each head, the exponential of the entropy of its normalised values.
         energy_rank_90: of each head, components that hold 90 % of the squared values; 95 and 99 likewise.
+        effective_rank_least: of each head, what the effective rank is at least.
+        known: how many values were computed, if not all: those after them are the rest of the energy,
+            spread evenly, which makes every rank above an upper bound.
     """
 
     path: str
@@ -29,6 +39,8 @@ class LayerSpectrum:
     energy_rank_90: list[int]
     energy_rank_95: list[int]
     energy_rank_99: list[int]
+    effective_rank_least: list[float] = field(default_factory=list)
+    known: int | None = None
 
     @property
     def shares(self) -> list[float]:
@@ -74,36 +86,57 @@ def energy_rank(values: Tensor, share: float) -> Tensor:
 
 
 def spectra(
-    model: nn.Module, x: Tensor, mask: Tensor | None = None, *, learned: bool = False
+    model: nn.Module,
+    batch: Batch,
+    mask: Tensor | None = None,
+    *,
+    learned: bool = False,
+    count: int = 64,
+    longest: int = 1024,
 ) -> list[LayerSpectrum]:
-    """Singular values of every attention of a model on a batch, mean over the batch.
+    r"""Singular values of every attention of a model on a batch, mean over cases.
 
-    A primal layer is read through the kernel that it stands for, features times landmarks times
-    features; other attentions through the pattern that they applied. Padded points are zero rows
-    and columns, so that they add zero values only.
+    Softmax attention, of kernelhead or of a host that `kernelhead.nn.hosts.find_sites` knows, is read through
+    its pattern; a primal layer through the kernel that it stands for, features times landmarks times
+    features; others of kernelhead through the pattern that they applied. Padded points are left out.
+    A module that is called several times is read as one with more cases; one that is not called, not at all.
+
+    No pattern of more than `longest` points is made: its `count` largest values $\sigma_i$ come from
+    products with it, and what they leave of the exact energy $\|A\|_F^2$ is spread evenly over the
+    others. No spectrum with these values and this energy has a larger effective rank or larger energy
+    ranks. The least effective rank has $\sigma_c$, the last value known, as often as the energy allows.
 
     Args:
-        model: any module with attentions of kernelhead; called as ``model(x, mask)``.
-        x: a batch, as the model takes it.
+        model: any module; called as ``model(batch)``, ``model(*batch)`` or ``model(**batch)``, or as
+            ``model(batch, mask)`` with a mask.
+        batch: a tensor, several in order, or by name.
         mask: (b, n), True where real.
         learned: read a primal layer through the rank-s pattern that it learned, in place of the kernel.
+        count: values computed of a pattern that is too long.
+        longest: points from which on patterns are too long, on their shorter side; 0 makes none.
+
+    Raises:
+        BadInput: the model has no attention that can be read or cannot take the batch, the batch reaches
+            no attention, or an attention left no pattern.
+
+    Warns:
+        NotConverged: values of a long pattern had not settled.
 
     Example:
-        >>> from kernelhead.models import SequenceClassifier
-        >>> model = SequenceClassifier(2, channels=1, width=8, heads=2, depth=1, attention="softmax")
-        >>> read = spectra(model, torch.randn(3, 5, 1))
+        >>> host = nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), 1)
+        >>> read = spectra(host, torch.randn(3, 5, 8))
         >>> read[0].path, len(read[0].heads), len(read[0].heads[0])
-        ('blocks.0.attention', 2, 5)
+        ('layers.0.self_attn', 2, 5)
     """
-    with evaluating(model), torch.no_grad(), record(model, patterns=True) as tape:
-        model(x, mask)
+    check_size("spectra", "count", count)
+    check_size("spectra", "longest", longest, least=0)
     found = []
-    for path, module in tape.modules.items():
-        call = tape.last(path)
-        chosen = call.pattern if learned or call.kernel is None else call.kernel
-        if chosen is None:
-            raise BadInput(f"spectra: {type(module).__name__} at {path!r} recorded no pattern")
-        found.append(_spectrum(path, type(module).__name__, chosen.singular_values().mean(0).cpu()))
+    for calls in calls_of("spectra", model, batch, mask):
+        if calls.cases:
+            values = [_values(case, count, longest) for case in calls.cases]
+        else:
+            values = [each for call in calls.recorded for each in _recorded_values(calls, call, learned)]
+        found.append(_spectrum(_without_wrappers(calls.site.path), calls.site.kind, values))
     return found
 
 
@@ -112,6 +145,69 @@ def spectrum_record(found: list[LayerSpectrum], *, cases: int, length: int) -> d
     return {"layers": [asdict(each) for each in found], "cases": cases, "length": length}
 
 
-def _spectrum(path: str, kind: str, values: Tensor) -> LayerSpectrum:
-    ranks = [energy_rank(values, share).tolist() for share in (0.9, 0.95, 0.99)]
-    return LayerSpectrum(path, kind, values.tolist(), effective_rank(values).tolist(), *ranks)
+class _Values(NamedTuple):
+    """Singular values of one case's heads, (h, k), the energy of the others, (h,), and how many there are."""
+
+    leading: Tensor
+    rest: Tensor
+    components: int
+
+
+def _values(case: Sides, count: int, longest: int) -> _Values:
+    components = min(case.query.shape[-2], case.key.shape[-2])
+    if components <= longest:
+        return _whole(case.pattern().singular_values()[0])
+    products = SoftmaxProducts(case)
+    values = leading(products, count).values
+    rest = (products.energy - values.square().sum(-1)).clamp_min(0)
+    return _Values(values.cpu(), rest.cpu() * (values.shape[-1] < components), components)
+
+
+def _recorded_values(calls: Calls, call: Attended, learned: bool) -> list[_Values]:
+    chosen: Pattern | None = call.pattern if learned or call.kernel is None else call.kernel
+    if chosen is None:
+        raise BadInput(f"spectra: {calls.site.kind} at {calls.site.path!r} recorded no pattern")
+    return [_whole(values) for values in chosen.singular_values()]
+
+
+def _whole(values: Tensor) -> _Values:
+    return _Values(values.cpu(), values.new_zeros(values.shape[:-1]).cpu(), values.shape[-1])
+
+
+def _spectrum(path: str, kind: str, cases: Sequence[_Values]) -> LayerSpectrum:
+    """The mean over cases, cut where the values of a case end and completed with what is left."""
+    components = max(case.components for case in cases)
+    known = min(
+        [len(case.leading[0]) for case in cases if len(case.leading[0]) < case.components] or [components]
+    )
+    cut = torch.stack([_padded(case.leading[:, :known], known) for case in cases])  # (b, h, k)
+    rest = torch.stack([case.rest + case.leading[:, known:].square().sum(-1) for case in cases])  # (b, h)
+    values, last = cut.mean(0), cut[..., -1]
+    # The sum of the rest: at least its energy over the value that none of it exceeds.
+    least = torch.where(last > 0, rest / last.clamp_min(torch.finfo(last.dtype).tiny), 0).mean(0)
+    even = (rest.mean(0) / max(components - known, 1)).sqrt().clamp_max(values[:, -1])
+    heads = torch.cat([values, even[:, None].expand(-1, components - known)], dim=-1)
+    ninety, more, most = (energy_rank(heads, share).tolist() for share in (0.9, 0.95, 0.99))
+    return LayerSpectrum(
+        path,
+        kind,
+        heads.tolist(),
+        effective_rank(heads).tolist(),
+        ninety,
+        more,
+        most,
+        effective_rank_least=_least_rank(values, least).tolist(),
+        known=None if known == components else known,
+    )
+
+
+def _least_rank(values: Tensor, rest: Tensor) -> Tensor:
+    """Effective rank of values (h, k) after which the last one is repeated until they sum to `rest`, (h,)."""
+    total = (values.sum(-1) + rest).unsqueeze(-1).clamp_min(torch.finfo(values.dtype).tiny)
+    entropy = torch.special.entr(values / total).sum(-1)
+    last = (values[:, -1:] / total).squeeze(-1).clamp_min(torch.finfo(values.dtype).tiny)
+    return (entropy - rest / total.squeeze(-1) * last.log()).exp() * (values.sum(-1) > 0)
+
+
+def _padded(values: Tensor, count: int) -> Tensor:
+    return torch.nn.functional.pad(values, (0, count - values.shape[-1]))
