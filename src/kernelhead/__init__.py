@@ -15,6 +15,7 @@ __all__ = [
     "records",
     "report",
     "rng",
+    "surgery",
     "training",
 ]
 

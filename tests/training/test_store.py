@@ -208,7 +208,7 @@ def test_facts_are_json_beside_the_tensors(tmp_path: Path) -> None:
 def test_a_missing_package_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "safetensors", None)
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
-    with pytest.raises(MissingExtra, match=r"save_tensors: needs safetensors.*kernelhead\[cli\]"):
+    with pytest.raises(MissingExtra, match=r"write_tensors: needs safetensors.*kernelhead\[cli\]"):
         save_tensors(tmp_path / "w", TENSORS, FACTS)
     with pytest.raises(MissingExtra, match=r"load_tensors: needs safetensors.*kernelhead\[cli\]"):
         load_tensors(tmp_path / "w")

@@ -6,7 +6,19 @@ from importlib import import_module
 from kernelhead import __version__
 from kernelhead.errors import KernelheadError, missing_extra
 
-VERBS = ("train", "evaluate", "predict", "inspect", "report", "bench", "reproduce")
+VERBS = (
+    "train",
+    "evaluate",
+    "predict",
+    "inspect",
+    "sites",
+    "graft",
+    "distil",
+    "restore",
+    "report",
+    "bench",
+    "reproduce",
+)
 
 
 def main(argv: list[str] | None = None) -> int:

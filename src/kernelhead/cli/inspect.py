@@ -1,19 +1,34 @@
-"""kernelhead inspect: read the attention of a trained run."""
+"""kernelhead inspect: read the attention of a trained run, or of someone else's model."""
 
 from dataclasses import fields
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.table import Table
 
-from kernelhead.cli.places import FOLDER
+from kernelhead.cli.places import FILE, FOLDER
+from kernelhead.cli.sites import MODEL
 from kernelhead.cli.terminal import CONSOLE, say, say_json
 from kernelhead.data import read_series
-from kernelhead.errors import unknown
-from kernelhead.inspection import Alignment, HeadAlignment, LayerSpectrum
+from kernelhead.errors import BadInput, unknown
+from kernelhead.inspection import (
+    Alignment,
+    HeadAlignment,
+    LayerSpectrum,
+    alignment,
+    host_sides,
+    kpca_record,
+    plan,
+    plan_record,
+    spectra,
+    spectrum_record,
+)
 from kernelhead.records import KPCA, SPECTRUM, write_json
+from kernelhead.surgery import is_host, open_host, read_inputs
 from kernelhead.training import load_run
 
-HELP = "read the attention of a trained run: the spectrum of every head, or whether it is a kernel PCA"
+HELP = (
+    "read the attention of a run or of any model: the spectrum of every head, or whether it is a kernel PCA"
+)
 EXAMPLE = "kernelhead inspect spectrum runs/mine"
 READINGS = ("spectrum", "kpca")
 
@@ -21,8 +36,13 @@ READINGS = ("spectrum", "kpca")
 def arguments(parser: ArgumentParser) -> None:
     """What the verb takes."""
     parser.add_argument("reading", help="what to read: spectrum or kpca")
-    parser.add_argument("run", type=FOLDER, help="run folder")
-    parser.add_argument("data", nargs="?", help="data set or file; the run's own by default")
+    parser.add_argument("run", type=FOLDER, help=f"run folder; or {MODEL}")
+    parser.add_argument(
+        "data", nargs="?", help="data set or file; the run's own by default; text, .npy or .npz for a model"
+    )
+    parser.add_argument("--weights", type=FILE, help="of a model: safetensors of timm's or a function's")
+    parser.add_argument("--length", type=int, default=128, help="of a model: tokens of a text, at most")
+    parser.add_argument("--plan", type=float, help="of a model: which layers can go primal within this error")
     parser.add_argument("--split", default="train", help="train or test")
     parser.add_argument("--cases", type=int, default=16, help="cases to read from")
     parser.add_argument("--seed", type=int, default=0, help="of the baselines of kpca")
@@ -34,6 +54,8 @@ def run(chosen: Namespace, given: list[str]) -> int:
     """Load, read, print; the record also goes to the run folder, for the report."""
     if chosen.reading not in READINGS:
         raise unknown("inspect", "reading", chosen.reading, READINGS)
+    if is_host(chosen.run):
+        return _inspect_host(chosen)
     trained = load_run(chosen.run)
     series = read_series(chosen.data or trained.recipe.data, split=chosen.split, root=chosen.root)
     if chosen.reading == "kpca":
@@ -52,6 +74,38 @@ def run(chosen: Namespace, given: list[str]) -> int:
     else:
         _say_spectra(found)
         say(f"{read}; energy: sum of squares")
+    return 0
+
+
+def _inspect_host(chosen: Namespace) -> int:
+    """Open, call once, read, print."""
+    if chosen.data is None:
+        raise BadInput(f"inspect: {chosen.run} needs something to read: a text, .npy or .npz file")
+    host = open_host(str(chosen.run), weights=chosen.weights)
+    batch = read_inputs(host, chosen.data, cases=chosen.cases, length=chosen.length)
+    read = f"{chosen.cases} cases of {chosen.data} at most"
+    if chosen.reading == "kpca":
+        sides = host_sides(host.model, batch)
+        aligned = {
+            path: alignment(s.query, s.key, s.value, mask=s.mask, points=s.points, seed=chosen.seed)
+            for path, s in sides.sides.items()
+        }
+        record = kpca_record(sides, aligned, cases=chosen.cases, length=chosen.length, seed=chosen.seed)
+        if not chosen.json:
+            _say_alignments(aligned, record["skipped"])
+    else:
+        found = spectra(host.model, batch)
+        record = spectrum_record(found, cases=chosen.cases, length=chosen.length)
+        planned = None if chosen.plan is None else plan(host.model, batch, error=chosen.plan)
+        if planned is not None:
+            record["plan"] = plan_record(planned)
+        if not chosen.json:
+            _say_spectra(found)
+            say("" if planned is None else str(planned))
+    if chosen.json:
+        say_json(record)
+    else:
+        say(read)
     return 0
 
 

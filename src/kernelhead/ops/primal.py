@@ -77,8 +77,13 @@ def _landmark_places(points: Tensor, count: int, mask: Tensor | None) -> Tensor:
         find = landmark_index if torch.compiler.is_compiling() else _cached_index
         return find(count, points.shape[1], device=points.device)
     # The i-th real point stands where the count of real points first exceeds i.
-    wanted = landmark_index(count, mask.sum(-1)) + 1
-    return torch.searchsorted(mask.cumsum(-1), wanted).clamp_max(points.shape[1] - 1)
+    wanted, seen = landmark_index(count, mask.sum(-1)) + 1, mask.cumsum(-1)
+    if torch.compiler.is_compiling():
+        # A sum of comparisons is fused, and exporters know it.
+        places = (seen.unsqueeze(-2) < wanted.unsqueeze(-1)).sum(-1)
+    else:
+        places = torch.searchsorted(seen, wanted)
+    return places.clamp_max(points.shape[1] - 1)
 
 
 def primal_weights(

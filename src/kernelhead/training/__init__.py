@@ -1,5 +1,6 @@
 """The one training loop, its recipes, the folders that runs leave behind, and grids of jobs."""
 
+from kernelhead.training.distil import Distilled, distil
 from kernelhead.training.fields import FIELDS, Field, jobs_of, reproduce, standing
 from kernelhead.training.grid import Job, Outcome, run_jobs, select
 from kernelhead.training.landmarks import LandmarkRidge
@@ -23,6 +24,7 @@ __all__ = [
     "FIELDS",
     "Claim",
     "Course",
+    "Distilled",
     "Environment",
     "Field",
     "Fitted",
@@ -41,6 +43,7 @@ __all__ = [
     "build",
     "check_recipe",
     "cross_entropy",
+    "distil",
     "fit",
     "fit_resident",
     "is_main",

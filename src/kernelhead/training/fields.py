@@ -16,6 +16,7 @@ from kernelhead.training.ledger import Ledger, Row
 from kernelhead.training.lra import LRA_PAGE, lra_jobs, lra_run
 from kernelhead.training.pictures import IMAGE_PAGE, image_jobs, image_run
 from kernelhead.training.table import Page, write_page
+from kernelhead.training.transplants import GRAFT_PAGE, graft_jobs, graft_run
 from kernelhead.training.uea import UEA_PAGE, uea_jobs, uea_run
 from kernelhead.training.words import TEXT_PAGE, text_jobs, text_run
 
@@ -66,6 +67,7 @@ FIELDS: dict[str, Field] = {
     "image": Field(image_jobs, image_run, IMAGE_PAGE),
     "text": Field(text_jobs, text_run, TEXT_PAGE),
     "ablations": Field(ablation_jobs, ablation_run, ABLATIONS_PAGE),
+    "graft": Field(graft_jobs, graft_run, GRAFT_PAGE),
 }
 
 

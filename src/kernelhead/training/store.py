@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from kernelhead.errors import CheckpointError, missing_extra
-from kernelhead.records import write_atomically
+from kernelhead.nn.store import write_tensors
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
@@ -19,16 +19,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) 
     Raises:
         CheckpointError: the file cannot be written.
     """
-    try:
-        from safetensors import SafetensorError
-        from safetensors.torch import save_file
-    except ImportError:
-        raise missing_extra("save_tensors", "safetensors", "cli") from None
-    ready = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
-    try:
-        write_atomically(path, lambda to: save_file(ready, to, metadata={"facts": json.dumps(facts)}))
-    except SafetensorError as error:
-        raise CheckpointError(f"cannot write {path}: {error}") from error
+    write_tensors(path, tensors, {"facts": json.dumps(facts)})
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

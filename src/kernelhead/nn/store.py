@@ -1,0 +1,37 @@
+"""Tensors on disk: safetensors, written whole or not at all."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from kernelhead.errors import CheckpointError, missing_extra
+from kernelhead.records import write_atomically
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: dict[str, str] | None = None) -> None:
+    """Write tensors to a safetensors file, with words about them beside; nothing is pickled.
+
+    Raises:
+        CheckpointError: the file cannot be written.
+        MissingExtra: safetensors is not installed.
+
+    Example:
+        >>> import torch
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     write_tensors(Path(folder) / "a.safetensors", {"a": torch.zeros(2)})
+        ...     print([file.name for file in Path(folder).iterdir()])
+        ['a.safetensors']
+    """
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import save_file
+    except ImportError:
+        raise missing_extra("write_tensors", "safetensors", "cli") from None
+    # Tied weights share memory, which the format does not know.
+    ready = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    try:
+        write_atomically(path, lambda to: save_file(ready, to, metadata=facts))
+    except SafetensorError as error:
+        raise CheckpointError(f"cannot write {path}: {error}") from error

@@ -1,0 +1,61 @@
+"""Two training steps in two processes; run as a script with the rank and a file for the meeting."""
+
+import copy
+import os
+import sys
+from typing import Any
+
+import torch
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
+
+from kernelhead.nn import ksvd_penalty, record
+from kernelhead.surgery import graft
+from tests.surgery.hosts import built, inputs, output
+
+CASES: list[tuple[str, str, dict[str, Any]]] = [
+    ("torch_encoder", "primal", {"rank": 3}),
+    ("torch_encoder", "rpc", {}),
+    ("bert", "primal", {"rank": 3}),
+    ("bert", "primal", {"rank": 3, "landmarks": 4}),
+    ("bert", "primal", {"rank": 3, "options": {"mix": "join"}}),
+    ("bert", "rpc", {}),
+    ("bert", "softmax", {}),
+    ("gpt2", "primal", {"rank": 3}),
+    ("llama", "rpc", {}),
+]
+
+
+def train(host: str, core: str, given: dict[str, Any]) -> None:
+    model = built(host).train()
+    graft(model, core, "all", **given)
+    # What a host does not use of its own is not what is tried here.
+    for name, weight in model.named_parameters():
+        weight.requires_grad_(weight.requires_grad and "pooler" not in name)
+    alone = copy.deepcopy(model)
+    # The values of joined scores are read by the penalty alone.
+    joined = "landmarks" in given or "options" in given
+    for trained in (DistributedDataParallel(model), alone):
+        step = torch.optim.SGD(trained.parameters(), 0.1)
+        for _ in range(2):
+            step.zero_grad()
+            with record(trained) as tape:
+                loss = output(trained, inputs(host)).square().mean()
+                loss = loss + ksvd_penalty(tape) if joined else loss
+            loss.backward()
+            step.step()
+    for (name, found), wanted in zip(model.named_parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(
+            found, wanted, msg=lambda words, name=name: f"{host}, {core}, {name}: {words}"
+        )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    distributed.init_process_group(
+        "gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2
+    )
+    for case in CASES:
+        train(*case)
+    distributed.destroy_process_group()
