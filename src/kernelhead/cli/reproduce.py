@@ -15,7 +15,7 @@ EXAMPLE = "kernelhead reproduce uea --only JapaneseVowels primal --seeds 3 --wor
 
 def arguments(parser: ArgumentParser) -> None:
     """What the verb takes."""
-    parser.add_argument("field", help="uea, lra, rl, image, text or ablations")
+    parser.add_argument("field", help="uea, lra, rl, image, text, ablations, graft or vit")
     parser.add_argument("--only", nargs="+", default=[], help="names of data sets and of variants")
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 0 on")
     parser.add_argument(

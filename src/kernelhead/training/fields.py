@@ -18,6 +18,7 @@ from kernelhead.training.pictures import IMAGE_PAGE, image_jobs, image_run
 from kernelhead.training.table import Page, write_page
 from kernelhead.training.transplants import GRAFT_PAGE, graft_jobs, graft_run
 from kernelhead.training.uea import UEA_PAGE, uea_jobs, uea_run
+from kernelhead.training.vits import VIT_PAGE, vit_jobs, vit_run
 from kernelhead.training.words import TEXT_PAGE, text_jobs, text_run
 
 
@@ -68,6 +69,7 @@ FIELDS: dict[str, Field] = {
     "text": Field(text_jobs, text_run, TEXT_PAGE),
     "ablations": Field(ablation_jobs, ablation_run, ABLATIONS_PAGE),
     "graft": Field(graft_jobs, graft_run, GRAFT_PAGE),
+    "vit": Field(vit_jobs, vit_run, VIT_PAGE),
 }
 
 
