@@ -42,8 +42,9 @@ def test_exported_programs_agree(host: str, core: str, where: str) -> None:
         torch.testing.assert_close(program.module()(*given), model(*given), atol=1e-6, rtol=1e-6)
 
 
-# Landmarks among real points are looked up by an operator that ONNX has not.
-@pytest.mark.parametrize(("host", "core"), [("bert", "primal"), ("bert", "rpc"), ("vit", "landmarks")])
+@pytest.mark.parametrize(
+    ("host", "core"), [("bert", "primal"), ("bert", "rpc"), ("bert", "landmarks"), ("vit", "landmarks")]
+)
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::UserWarning")
 def test_onnx_agrees(host: str, core: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxscript")

@@ -201,8 +201,8 @@ VIT_PAGE = Page(
     about=(
         "Test accuracy in %, mean ± deviation over seeds. A vision Transformer of Hugging Face, six layers "
         "of width 192, is trained on images; then primal cores take the place of its last attention, or of "
-        "all, and are distilled for a few hundred steps on images without labels. Beside it the same network with "
-        "those cores from the start, trained as the host was."
+        "all, and are distilled for a few hundred steps on images without labels. Beside it the same network "
+        "with those cores from the start, trained as the host was."
     ),
     figures={"clean": "test_accuracy"},
     labels={"clean": "A validation part chooses the weights of all that is trained with labels."},
