@@ -22,7 +22,7 @@ from kernelhead.inspection import (
     spectra,
     spectrum_record,
 )
-from kernelhead.records import KPCA, SPECTRUM, write_json
+from kernelhead.records import CONFIG, KPCA, SPECTRUM, write_json
 from kernelhead.surgery import is_host, open_host, read_inputs
 from kernelhead.training import load_run
 
@@ -43,6 +43,7 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--weights", type=FILE, help="of a model: safetensors of timm's or a function's")
     parser.add_argument("--length", type=int, default=128, help="of a model: tokens of a text, at most")
     parser.add_argument("--plan", type=float, help="of a model: which layers can go primal within this error")
+    parser.add_argument("--out", type=FOLDER, help="of a model: folder for the records, which `report` takes")
     parser.add_argument("--split", default="train", help="train or test")
     parser.add_argument("--cases", type=int, default=16, help="cases to read from")
     parser.add_argument("--seed", type=int, default=0, help="of the baselines of kpca")
@@ -81,6 +82,8 @@ def _inspect_host(chosen: Namespace) -> int:
     """Open, call once, read, print."""
     if chosen.data is None:
         raise BadInput(f"inspect: {chosen.run} needs something to read: a text, .npy or .npz file")
+    if chosen.out is not None and is_host(chosen.out):
+        raise BadInput(f"inspect: {chosen.out} holds a model, expected another folder for the records")
     host = open_host(str(chosen.run), weights=chosen.weights)
     batch = read_inputs(host, chosen.data, cases=chosen.cases, length=chosen.length)
     read = f"{chosen.cases} cases of {chosen.data} at most"
@@ -102,10 +105,13 @@ def _inspect_host(chosen: Namespace) -> int:
         if not chosen.json:
             _say_spectra(found)
             say("" if planned is None else str(planned))
+    if chosen.out is not None:
+        write_json(chosen.out / CONFIG, {"name": str(chosen.run), "data": str(chosen.data)})
+        write_json(chosen.out / (KPCA if chosen.reading == "kpca" else SPECTRUM), record)
     if chosen.json:
         say_json(record)
     else:
-        say(read)
+        say(read if chosen.out is None else f"{read}; records in {chosen.out}")
     return 0
 
 
