@@ -89,8 +89,8 @@ def test_weights_that_do_not_fit_are_said(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"linear\.safetensors does not fit TransformerEncoderLayer"):
         open_host(LAYER, weights=tmp_path / "linear.safetensors")
     (tmp_path / "broken.safetensors").write_bytes(b"no")
-    for name in ("broken", "absent"):
-        with pytest.raises(CheckpointError, match=f"{name}.safetensors cannot be read as safetensors"):
+    for name, words in (("broken", "is not a whole safetensors file"), ("absent", "does not exist")):
+        with pytest.raises(CheckpointError, match=f"{name}.safetensors {words}"):
             open_host(LAYER, weights=tmp_path / f"{name}.safetensors")
 
 

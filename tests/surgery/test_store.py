@@ -259,5 +259,5 @@ def test_without_safetensors_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setitem(sys.modules, "safetensors", None)
     with pytest.raises(MissingExtra, match="write_tensors: needs safetensors"):
         save(model, path)
-    with pytest.raises(MissingExtra, match="load: needs safetensors"):
+    with pytest.raises(MissingExtra, match="read_tensors: needs safetensors"):
         load(model, path)

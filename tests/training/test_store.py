@@ -210,5 +210,5 @@ def test_a_missing_package_names_its_extra(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "safetensors.torch", None)
     with pytest.raises(MissingExtra, match=r"write_tensors: needs safetensors.*kernelhead\[cli\]"):
         save_tensors(tmp_path / "w", TENSORS, FACTS)
-    with pytest.raises(MissingExtra, match=r"load_tensors: needs safetensors.*kernelhead\[cli\]"):
+    with pytest.raises(MissingExtra, match=r"read_tensors: needs safetensors.*kernelhead\[cli\]"):
         load_tensors(tmp_path / "w")

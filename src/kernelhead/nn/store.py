@@ -1,4 +1,4 @@
-"""Tensors on disk: safetensors, written whole or not at all."""
+"""Tensors on disk: safetensors, written whole or not at all, read with a sentence."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -35,3 +35,24 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: dict[str, st
         write_atomically(path, lambda to: save_file(ready, to, metadata=facts))
     except SafetensorError as error:
         raise CheckpointError(f"cannot write {path}: {error}") from error
+
+
+def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a safetensors file, and the words about them.
+
+    Raises:
+        CheckpointError: the file is missing or cut short.
+        MissingExtra: safetensors is not installed.
+    """
+    try:
+        from safetensors import SafetensorError, safe_open
+    except ImportError:
+        raise missing_extra("read_tensors", "safetensors", "cli") from None
+    if not path.is_file():
+        raise CheckpointError(f"{path} does not exist")
+    try:
+        with safe_open(path, framework="pt") as opened:
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            return tensors, opened.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error

@@ -1,7 +1,6 @@
 """Models of others by name: a saved folder, one of timm, or a function that makes one; and their inputs."""
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -11,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kernelhead.errors import BadInput, CheckpointError, missing_extra
+from kernelhead.errors import BadInput, missing_extra
 from kernelhead.nn.hosts import mend_torchvision
-from kernelhead.nn.store import write_tensors
+from kernelhead.nn.store import read_tensors, write_tensors
 from kernelhead.shapes import check_size
 
 Inputs = Tensor | dict[str, Tensor]
@@ -187,15 +186,7 @@ def _made(name: str) -> nn.Module:
 
 
 def _load(model: nn.Module, path: Path) -> None:
-    try:
-        from safetensors import SafetensorError
-        from safetensors.torch import load_file
-    except ImportError:
-        raise missing_extra("open_host", "safetensors", "cli") from None
-    try:
-        held: Mapping[str, Tensor] = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise CheckpointError(f"open_host: {path} cannot be read as safetensors: {error}") from error
+    held, _ = read_tensors(path)
     try:
         model.load_state_dict(held)
     except RuntimeError as error:

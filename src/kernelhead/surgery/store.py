@@ -12,9 +12,9 @@ import torch
 from torch import Tensor, nn
 
 from kernelhead import __version__
-from kernelhead.errors import BadInput, CheckpointError, KernelheadError, missing_extra
+from kernelhead.errors import BadInput, CheckpointError, KernelheadError
 from kernelhead.nn.cores import AbstractCore, core_of
-from kernelhead.nn.store import write_tensors
+from kernelhead.nn.store import read_tensors, write_tensors
 from kernelhead.surgery.graft import CHILD, Planned, described, grafts, like, place, restore
 from kernelhead.surgery.report import Graft, Report
 from kernelhead.surgery.sites import sites_for
@@ -154,18 +154,8 @@ def _name_of(model: nn.Module) -> str:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    try:
-        from safetensors import SafetensorError, safe_open
-    except ImportError:
-        raise missing_extra("load", "safetensors", "cli") from None
-    if not path.is_file():
-        raise CheckpointError(f"{path} does not exist")
-    try:
-        with safe_open(path, framework="pt") as opened:
-            text = (opened.metadata() or {}).get(_KEY)
-            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
+    tensors, facts = read_tensors(path)
+    text = facts.get(_KEY)
     if text is None:
         raise CheckpointError(f"{path} holds no graft: it has no manifest of kernelhead")
     try:

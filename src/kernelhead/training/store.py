@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from kernelhead.errors import CheckpointError, missing_extra
-from kernelhead.nn.store import write_tensors
+from kernelhead.errors import CheckpointError
+from kernelhead.nn.store import read_tensors, write_tensors
 
 
 def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
@@ -28,19 +28,12 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     Raises:
         CheckpointError: the file is missing, cut short, or not one of ours.
     """
+    tensors, words = read_tensors(path)
+    if "facts" not in words:
+        raise CheckpointError(f"{path} was not written by kernelhead: it holds no facts")
     try:
-        from safetensors import SafetensorError, safe_open
-    except ImportError:
-        raise missing_extra("load_tensors", "safetensors", "cli") from None
-    if not path.is_file():
-        raise CheckpointError(f"{path} does not exist")
-    try:
-        with safe_open(path, framework="pt") as opened:
-            facts = json.loads((opened.metadata() or {})["facts"])
-            return {name: opened.get_tensor(name) for name in opened.keys()}, facts  # noqa: SIM118
-    except KeyError:
-        raise CheckpointError(f"{path} was not written by kernelhead: it holds no facts") from None
-    except (SafetensorError, OSError, ValueError) as error:
+        return tensors, json.loads(words["facts"])
+    except ValueError as error:
         raise CheckpointError(f"{path} is not a whole safetensors file: {error}") from error
 
 
