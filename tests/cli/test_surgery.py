@@ -146,3 +146,24 @@ def test_what_is_wrong_is_one_sentence_and_nothing_is_written(
     assert out.err.count("\n") == 1
     assert sentence in out.err
     assert not [*tmp_path.iterdir()]
+
+
+def test_records_say_what_was_read(bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "two.txt").write_text((bert.parent / "text.txt").read_text().splitlines()[0] * 2 + "\n")
+    for reading in ("spectrum", "kpca"):
+        words = ("inspect", reading, bert, tmp_path / "two.txt", "--length", 5)
+        record = json.loads(said(capsys, *words, "--json"))
+        assert (record["cases"], record["length"]) == (1, 5)
+        assert "1 cases of" in said(capsys, *words)
+
+
+@pytest.mark.parametrize("name", ["taught.json", "bert", "text.txt/taught.safetensors"])
+def test_a_place_that_cannot_be_written_is_said_before_anything_is_done(
+    name: str, bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, out = tmp_path / "a.safetensors", bert.parent / name
+    said(capsys, "graft", bert, "--rank", 2, "--out", made)
+    assert main(["distil", str(bert), str(made), "--data", "absent.txt", "--out", str(out)]) == 2
+    sentence = capsys.readouterr().err
+    assert str(out) in sentence
+    assert "absent.txt" not in sentence

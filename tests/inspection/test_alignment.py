@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from kernelhead.decomposition import kpca_values, log_norms
 from kernelhead.errors import BadInput, ShapeError
-from kernelhead.inspection import Alignment, HeadAlignment, alignment, kpca_record, sides_of
+from kernelhead.inspection import Alignment, HeadAlignment, alignment, host_sides, kpca_record, sides_of
 from kernelhead.models import SequenceClassifier
 from kernelhead.nn import (
     AbstractKernelAttention,
@@ -462,3 +462,10 @@ def test_the_record_is_json_with_null_for_what_is_not_finite() -> None:
     }  # fmt: skip
     assert (record["cases"], record["length"], record["seed"]) == (2, 9, 5)
     assert record["skipped"] == read.skipped
+
+
+def test_a_batch_that_is_not_for_the_host_is_said() -> None:
+    with pytest.raises(
+        BadInput, match=r"host_sides: TransformerEncoderLayer cannot take a tensor \(2, 5, 3\)"
+    ):
+        host_sides(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), torch.zeros(2, 5, 3))

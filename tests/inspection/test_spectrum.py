@@ -269,6 +269,15 @@ def test_a_graft_is_read_through_its_core(learned: bool) -> None:
     assert (len(first.heads[0]), len(second.heads[0])) == (9, 2 if learned else 4)
 
 
+def test_padding_is_left_out_of_a_grafted_softmax_too() -> None:
+    model = encoder()
+    batch = {"src": points(2, 9, 8), "src_key_padding_mask": ~keep([9, 5], 9)}
+    before = spectra(model, batch)
+    graft(model, "softmax", "all")
+    for one, other in zip(before, spectra(model, batch), strict=True):
+        assert other.effective_rank == pytest.approx(one.effective_rank)
+
+
 def test_a_long_host_is_read_without_its_pattern() -> None:
     model, x = encoder(), 3 * points(2, 90, 8)
     whole, part = spectra(model, x), spectra(model, x, longest=0, count=20)

@@ -207,11 +207,11 @@ def test_a_site_is_what_a_function_gets() -> None:
     assert [(site.heads, site.kv_heads, site.causal) for site in seen] == [(4, 2, True)] * 2
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_nested_tensors_are_refused() -> None:
     attention = nn.MultiheadAttention(8, 2, batch_first=True)
     graft(attention, "softmax")
-    with pytest.warns(UserWarning, match="prototype"):
-        nested = torch.nested.nested_tensor([torch.zeros(2, 8), torch.zeros(3, 8)])
+    nested = torch.nested.nested_tensor([torch.zeros(2, 8), torch.zeros(3, 8)])
     with pytest.raises(BadInput, match="takes no nested tensors"):
         attention(nested, nested, nested)
 
@@ -322,3 +322,12 @@ def test_an_encoder_gives_up_nested_tensors_until_restored(where: str) -> None:
         assert output(model, inputs("torch_encoder")).isfinite().all()
     restore(model)
     assert model.use_nested_tensor
+
+
+def test_data_that_is_not_for_the_model_is_said() -> None:
+    for data, words in (
+        (torch.zeros(2, 5, 3), r"graft: TransformerEncoderLayer cannot take a tensor \(2, 5, 3\)"),
+        ("text", "graft: the batch is of type str, expected a tensor, a sequence or a mapping"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            graft(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), "primal", rank=2, data=data)

@@ -1,6 +1,7 @@
 """open_host and read_inputs: models by name, inputs from files, and a sentence for what is neither."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,3 +115,61 @@ def test_inputs_that_cannot_be_read_are_said(tmp_path: Path) -> None:
         BadInput, match=r"x\.npz has arrays of \[2, 3\] cases, expected the same of all, not 0"
     ):
         read_inputs(bare, tmp_path / "x.npz")
+
+
+def broken() -> nn.Module:
+    raise RuntimeError("no\nmodel")
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("tests.surgery.test_hosts:broken", "cannot be called: RuntimeError: no model$"),
+        ("torch.nn:Linear", "cannot be called: TypeError: "),
+        ("..nowhere:make", "cannot be imported: TypeError: "),
+    ],
+)
+def test_functions_that_make_no_model_are_said(name: str, sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        open_host(name)
+
+
+def test_a_folder_with_half_of_its_weights_is_said(tmp_path: Path) -> None:
+    weights = saved_bert(tmp_path / "bert") / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:500])
+    with pytest.raises(BadInput, match="is no model that transformers can open: SafetensorError"):
+        open_host(str(tmp_path / "bert"))
+
+
+def test_a_folder_without_a_vocabulary_has_no_tokeniser(tmp_path: Path) -> None:
+    for file in saved_bert(tmp_path / "bert").iterdir():
+        if file.name not in ("config.json", "model.safetensors"):
+            file.unlink()
+    assert open_host(str(tmp_path / "bert")).tokenizer is None
+
+
+def test_weights_of_many_names_are_said_in_a_line(tmp_path: Path) -> None:
+    write_host(nn.TransformerDecoder(nn.TransformerDecoderLayer(8, 2), 3), tmp_path / "w.safetensors")
+    with pytest.raises(BadInput) as caught:
+        open_host(LAYER, weights=tmp_path / "w.safetensors")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("ending", ["npy", "npz"])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no archive"])
+def test_arrays_that_are_none_are_said(content: bytes, ending: str, tmp_path: Path) -> None:
+    (tmp_path / f"x.{ending}").write_bytes(content)
+    with pytest.raises(BadInput, match=rf"x\.{ending} cannot be read"):
+        read_inputs(Host(nn.Identity()), tmp_path / f"x.{ending}")
+
+
+@pytest.mark.parametrize("array", [np.array(["a", "b"]), np.array([1, None], dtype=object)])
+def test_arrays_without_numbers_are_said(array: Any, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", a=array)
+    with pytest.raises(BadInput, match=r"x\.npz cannot be read"):
+        read_inputs(Host(nn.Identity()), tmp_path / "x.npz")
+
+
+def test_texts_of_no_length_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="read_inputs: length is 0, expected a whole number of at least 1"):
+        read_inputs(Host(nn.Identity(), tokenizer=object()), text(tmp_path / "a.txt"), length=0)

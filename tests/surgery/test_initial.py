@@ -269,3 +269,31 @@ def test_words() -> None:
     with pytest.raises(BadInput, match="the calibration sequences hold NaN or infinity"):
         fit_primal(core, [sides])
     assert all(torch.equal(state[name], weight) for name, weight in core.state_dict().items())
+
+
+@forms
+@causality
+def test_a_head_that_gives_nothing_is_fitted_too(form: str, causal: bool) -> None:
+    sides = softmax(causal)
+    sides.value[:, 0] = 0
+    core = core_of(form, 3)
+    fit = fit_primal(core, [sides])
+    assert all(bool(weight.isfinite().all()) for weight in core.parameters())
+    assert bool((fit.after <= fit.before).all())
+    assert bool(fit.before.isfinite().all())
+    assert fit.after[1] < fit.before[1]
+
+
+@causality
+def test_a_head_that_cannot_come_nearer_keeps_its_weights(causal: bool) -> None:
+    sides = softmax(causal)
+    sides.query[:, 0] = 0
+    sides.key[:, 0] = 0
+    core = core_of("pattern", 3)
+    before = copy.deepcopy(core)
+    fit = fit_primal(core, [sides])
+    assert fit.held_out is not None
+    assert bool((fit.after <= fit.before).all())
+    for (name, weight), other in zip(core.named_parameters(), before.parameters(), strict=True):
+        assert_exact(weight[0], other[0])
+        assert name == "root" or not torch.equal(weight[1], other[1])

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput, CheckpointError, MissingExtra
+from kernelhead.rng import seeded
 from kernelhead.surgery import graft, grafts, load, restore, save
 from kernelhead.surgery.store import checksum
+from tests.inputs import points
 from tests.surgery.hosts import built, inputs, output
 
 safetensors = pytest.importorskip("safetensors.torch")
@@ -261,3 +263,26 @@ def test_without_safetensors_the_extra_is_named(tmp_path: Path, monkeypatch: pyt
         save(model, path)
     with pytest.raises(MissingExtra, match="read_tensors: needs safetensors"):
         load(model, path)
+
+
+class Shared(nn.Module):
+    """One layer in two places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        with seeded(0):
+            self.first = self.second = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True).eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        output: Tensor = self.second(self.first(x))
+        return output
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_a_module_in_two_places_is_saved_once(whole: bool, tmp_path: Path) -> None:
+    host, other, x = Shared(), Shared(), points(2, 5, 16, dtype=torch.float32)
+    graft(host, "primal", "all", rank=3)
+    save(host, tmp_path / FILE, whole=whole)
+    load(other, tmp_path / FILE)
+    assert torch.equal(host(x), other(x))
+    assert sum("second.self_attn.kernelhead" in name for name in safetensors.load_file(tmp_path / FILE)) == 0

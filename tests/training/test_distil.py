@@ -88,6 +88,19 @@ def test_padding_does_not_count() -> None:
     assert found[0] == pytest.approx(found[1], rel=1e-5)
 
 
+@pytest.mark.parametrize("train", ["cores", "all"])
+def test_steps_that_lead_away_are_taken_back(train: str) -> None:
+    model = host(dropout=0.0)
+    graft(model, "primal", "all", rank=4, data=cases())
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+    far = Course(2, 8, lr=0.5, weight_decay=0.0, warmup=0.0)
+    taught = distil(model, cases(), layers=far, whole=far, train=train)
+    assert taught.output[0] == taught.output[1] == taught.output[2]
+    assert all(start == after for start, after in taught.sites.values())
+    for name, weight in model.state_dict().items():
+        assert torch.equal(weight, before[name]), name
+
+
 def test_bad_input_has_a_sentence() -> None:
     model = host(dropout=0.0)
     with pytest.raises(BadInput, match="distil: nothing is grafted into TransformerEncoder"):
@@ -97,6 +110,12 @@ def test_bad_input_has_a_sentence() -> None:
         distil(model, cases(), layers=course(1), train="heads")
     with pytest.raises(BadInput, match=r"a share of 0\.0 holds out 0 of 48 cases, expected some"):
         distil(model, cases(), layers=course(1), validation=0.0)
+    with pytest.raises(BadInput, match="distil: TransformerEncoder cannot take a tensor"):
+        distil(model, cases()[..., 1:], layers=course(1))
+    model.requires_grad_(False)
+    with pytest.raises(BadInput, match="distil: what is grafted has no weights to train"):
+        distil(model, cases(), layers=course(1))
+    model.requires_grad_(True)
     with pytest.raises(
         BadInput, match="distil: the model puts out dict, expected a tensor, logits or states"
     ):

@@ -264,6 +264,7 @@ def test_evaluation_leaves_the_mode() -> None:
         ({"batch": 0}, BadInput, r"batch"),
         ({"accumulate": 0}, BadInput, r"accumulate is 0, expected a whole number of at least 1"),
         ({"batch": 8, "accumulate": 3}, BadInput, r"a batch of 8 does not split into 3 equal parts"),
+        ({"eta": -1.0}, BadInput, r"Course: eta is -1.0, expected 0 or more"),
         ({"ema": 1.0}, BadInput, r"Course: ema is 1.0, expected from 0 to below 1"),
         ({"smoothing": -0.1}, BadInput, r"Course: smoothing is -0.1, expected from 0 to below 1"),
     ],

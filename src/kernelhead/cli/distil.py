@@ -3,9 +3,10 @@
 from jsonargparse import ArgumentParser, Namespace
 from rich.table import Table
 
-from kernelhead.cli.places import FILE
+from kernelhead.cli.places import FILE, check_place
 from kernelhead.cli.sites import MODEL
 from kernelhead.cli.terminal import CONSOLE, say, say_json
+from kernelhead.errors import BadInput
 from kernelhead.records import write_json
 from kernelhead.surgery import load, open_host, read_inputs, save
 from kernelhead.training import Course, Distilled, distil
@@ -39,6 +40,9 @@ def arguments(parser: ArgumentParser) -> None:
 
 def run(chosen: Namespace, given: list[str]) -> int:
     """Open, load, teach, save, say."""
+    check_place("distil", chosen.out)
+    if chosen.out.suffix == ".json":
+        raise BadInput(f"distil: {chosen.out} is where learning curves would go; give --out another ending")
     host = open_host(chosen.model, weights=chosen.weights)
     load(host.model, chosen.graft)
     inputs = read_inputs(host, chosen.data, cases=chosen.cases, length=chosen.length)

@@ -2,7 +2,7 @@
 
 from jsonargparse import ArgumentParser, Namespace
 
-from kernelhead.cli.places import FILE
+from kernelhead.cli.places import FILE, check_place
 from kernelhead.cli.sites import MODEL
 from kernelhead.cli.terminal import say, say_json
 from kernelhead.errors import BadInput
@@ -39,6 +39,8 @@ def run(chosen: Namespace, given: list[str]) -> int:
         raise BadInput(
             "graft: nothing would remain of it; --out names a file to write, --dry-run only reports"
         )
+    if not chosen.dry_run:
+        check_place("graft", chosen.out)
     host = open_host(chosen.model, weights=chosen.weights)
     data = None
     if chosen.data is not None:

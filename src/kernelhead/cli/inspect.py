@@ -4,6 +4,7 @@ from dataclasses import fields
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.table import Table
+from torch import Tensor
 
 from kernelhead.cli.places import FILE, FOLDER
 from kernelhead.cli.sites import MODEL
@@ -86,19 +87,21 @@ def _inspect_host(chosen: Namespace) -> int:
         raise BadInput(f"inspect: {chosen.out} holds a model, expected another folder for the records")
     host = open_host(str(chosen.run), weights=chosen.weights)
     batch = read_inputs(host, chosen.data, cases=chosen.cases, length=chosen.length)
-    read = f"{chosen.cases} cases of {chosen.data} at most"
+    cases = len(batch if isinstance(batch, Tensor) else next(iter(batch.values())))
     if chosen.reading == "kpca":
         sides = host_sides(host.model, batch)
         aligned = {
             path: alignment(s.query, s.key, s.value, mask=s.mask, points=s.points, seed=chosen.seed)
             for path, s in sides.sides.items()
         }
-        record = kpca_record(sides, aligned, cases=chosen.cases, length=chosen.length, seed=chosen.seed)
+        length = max(each.key.shape[-2] for each in sides.sides.values())
+        record = kpca_record(sides, aligned, cases=cases, length=length, seed=chosen.seed)
         if not chosen.json:
             _say_alignments(aligned, record["skipped"])
     else:
         found = spectra(host.model, batch)
-        record = spectrum_record(found, cases=chosen.cases, length=chosen.length)
+        length = max(len(layer.heads[0]) for layer in found)
+        record = spectrum_record(found, cases=cases, length=length)
         planned = None if chosen.plan is None else plan(host.model, batch, error=chosen.plan)
         if planned is not None:
             record["plan"] = plan_record(planned)
@@ -108,6 +111,7 @@ def _inspect_host(chosen: Namespace) -> int:
     if chosen.out is not None:
         write_json(chosen.out / CONFIG, {"name": str(chosen.run), "data": str(chosen.data)})
         write_json(chosen.out / (KPCA if chosen.reading == "kpca" else SPECTRUM), record)
+    read = f"{cases} cases of {chosen.data}, at most {length} points"
     if chosen.json:
         say_json(record)
     else:

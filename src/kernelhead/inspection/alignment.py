@@ -19,7 +19,8 @@ from kernelhead.nn import (
     split_heads,
 )
 from kernelhead.nn.hosts import Sides as HostSides
-from kernelhead.nn.hosts import called, find_sites, reading
+from kernelhead.nn.hosts import find_sites, reading
+from kernelhead.nn.hosts.watching import asked
 from kernelhead.ops import softmax_attention
 from kernelhead.ops.eager.rpc import bounds, pursue, update
 from kernelhead.rng import generator
@@ -278,7 +279,7 @@ def host_sides(model: nn.Module, batch: Any) -> Read:
         batch: what it is called with, a tensor, a sequence or a mapping.
 
     Raises:
-        BadInput: no attention of the model can be read so.
+        BadInput: no attention of the model can be read so, or it cannot take the batch.
 
     Example:
         >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
@@ -293,7 +294,7 @@ def host_sides(model: nn.Module, batch: Any) -> Read:
     hooks = [site.module.register_forward_pre_hook(keep, with_kwargs=True) for site in sites.values()]
     try:
         with evaluating(model), torch.no_grad(), reading(model) as seen:
-            called(model, batch)
+            asked("host_sides", model, batch)
     finally:
         for hook in hooks:
             hook.remove()

@@ -2,22 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
 
-from kernelhead.errors import BadInput, KernelheadError
+from kernelhead.errors import BadInput
 from kernelhead.nn import Attended, evaluating, record
-from kernelhead.nn.hosts import Sides, Site, called, core_of_graft, find_sites, reading
+from kernelhead.nn.hosts import Sides, Site, core_of_graft, find_sites, reading
 from kernelhead.nn.hosts.sides import lowest
-from kernelhead.nn.hosts.watching import nothing_found
+from kernelhead.nn.hosts.watching import asked, described, nothing_found
+from kernelhead.nn.softmax import without_padding
 
 Batch: TypeAlias = Tensor | Sequence[Any] | Mapping[str, Any]
-
-#: What a model says of inputs that are not for it; torch's own attention asserts.
-_REFUSALS = (TypeError, ValueError, RuntimeError, LookupError, AttributeError, AssertionError)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,19 +62,23 @@ def calls_of(who: str, model: nn.Module, batch: Batch, mask: Tensor | None = Non
             path: stack.enter_context(record(core_of_graft(site.module) or site.module, patterns=True))
             for path, site in ours.items()
         }
-        sides = stack.enter_context(reading(model, softmax)) if softmax else {}
-        _call(who, model, batch, mask)
+        read = [*softmax, *(site for site in ours.values() if core_of_graft(site.module) is not None)]
+        sides = stack.enter_context(reading(model, read)) if read else {}
+        asked(who, model, batch, mask)
     found = []
     for site in sites:
         if site.path in tapes:
-            found.append(Calls(site, [], tapes[site.path].calls[""]))
+            recorded = tapes[site.path].calls[""]
+            if site.path in sides and not site.cross:
+                recorded = [*map(_of_real_queries, recorded, sides[site.path])]
+            found.append(Calls(site, [], recorded))
         elif site.path in sides:
             cases = [case for call in sides[site.path] for case in real_cases(call, cross=site.cross)]
             found.append(Calls(site, cases, []))
     found = [each for each in found if each.cases or each.recorded]
     if not found:
         paths = [site.path for site in sites]
-        raise BadInput(f"{who}: {_described(batch)} reaches none of the attentions of the model, {paths}")
+        raise BadInput(f"{who}: {described(batch)} reaches none of the attentions of the model, {paths}")
     return found
 
 
@@ -126,37 +128,14 @@ def real_cases(sides: Sides, *, cross: bool = False) -> list[Sides]:
     return found
 
 
+def _of_real_queries(call: Attended, given: Sides) -> Attended:
+    """What a grafted core did, without its rows for padded points: some cores do not know whose they are."""
+    n, m = given.query.shape[-2], given.key.shape[-2]
+    if call.pattern is None or given.mask is None or not (n == m or given.causal):
+        return call
+    return replace(call, pattern=without_padding(call.pattern, given.mask[:, m - n :]))
+
+
 def _recorded(site: Site) -> bool:
     """Whether a tape tells what it did and a softmax of its sides would not: ours but softmax, and grafts."""
     return core_of_graft(site.module) is not None or (site.family == "kernelhead" and not site.readable)
-
-
-def _call(who: str, model: nn.Module, batch: Batch, mask: Tensor | None) -> None:
-    if isinstance(batch, str | bytes) or not isinstance(batch, Tensor | Mapping | Sequence):
-        raise BadInput(
-            f"{who}: the batch is of type {type(batch).__name__}, expected a tensor, a sequence or a mapping"
-        )
-    if mask is not None and not isinstance(batch, Tensor):
-        raise BadInput(f"{who}: a mask goes beside a tensor, but the batch is {_described(batch)}")
-    try:
-        called(model, batch) if mask is None else model(batch, mask)
-    except (KernelheadError, torch.OutOfMemoryError):
-        raise
-    except _REFUSALS as error:
-        said = f"{type(error).__name__}: {error}"
-        raise BadInput(f"{who}: {type(model).__name__} cannot take {_described(batch)}: {said}") from error
-
-
-def _described(batch: Batch) -> str:
-    """A batch in words: shapes of tensors, types of what is none."""
-    if isinstance(batch, Tensor):
-        return f"a tensor {tuple(batch.shape)} of {batch.dtype}"
-    if isinstance(batch, Mapping):
-        parts = [f"{name}: {_short(each)}" for name, each in batch.items()]
-    else:
-        parts = [_short(each) for each in batch]
-    return f"a {type(batch).__name__} of {', '.join(parts) or 'nothing'}"
-
-
-def _short(part: object) -> str:
-    return str(tuple(part.shape)) if isinstance(part, Tensor) else type(part).__name__

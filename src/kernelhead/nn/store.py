@@ -49,7 +49,7 @@ def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
     except ImportError:
         raise missing_extra("read_tensors", "safetensors", "cli") from None
     if not path.is_file():
-        raise CheckpointError(f"{path} does not exist")
+        raise CheckpointError(f"{path} " + ("is a folder" if path.is_dir() else "does not exist"))
     try:
         with safe_open(path, framework="pt") as opened:
             tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from kernelhead.errors import BadInput, unknown
 from kernelhead.nn.cores import CORES, AbstractCore, PrimalCore, core_of
-from kernelhead.nn.hosts import Sides, Site, called, reading
+from kernelhead.nn.hosts import Sides, Site, reading
+from kernelhead.nn.hosts.watching import asked
 from kernelhead.nn.modes import evaluating
 from kernelhead.rng import seeded
 from kernelhead.surgery.adapters import ADAPTERS
@@ -69,8 +70,8 @@ def graft(
         dry_run: report only.
 
     Raises:
-        BadInput: nothing in the model matches, the core cannot do what a site needs, or `data` is given
-            for a core that cannot be fitted.
+        BadInput: nothing in the model matches, the core cannot do what a site needs, `data` is given for
+            a core that cannot be fitted, or the model cannot take it.
         UnknownName: there is no such core.
 
     Example:
@@ -222,7 +223,7 @@ def _fitted(model: nn.Module, planned: Sequence[Planned], data: Any) -> list[Pla
     """The planned cores with weights from what the host's attention computes on data."""
     with evaluating(model), torch.no_grad(), reading(model, [plan.site for plan in planned]) as read:
         for batch in _batches(data):
-            called(model, batch)
+            asked("graft", model, batch)
     return [_fit(plan, read.get(plan.site.path, [])) for plan in planned]
 
 

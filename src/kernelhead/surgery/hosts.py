@@ -4,7 +4,9 @@ import json
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -82,11 +84,13 @@ def read_inputs(host: Host, file: str | Path, *, cases: int | None = None, lengt
         length: tokens of a text, at most.
 
     Raises:
-        BadInput: the file cannot be read, has no case, or the model came without a tokeniser.
+        BadInput: the file cannot be read, has no case, a size is below one, or the model came without a
+            tokeniser.
     """
     path = Path(file)
     if cases is not None:
         check_size("read_inputs", "cases", cases)
+    check_size("read_inputs", "length", length)
     if path.suffix in (".npy", ".npz"):
         return _arrays(path, cases)
     if host.tokenizer is None:
@@ -144,9 +148,9 @@ def _saved(folder: Path) -> Host:
         kinds = [getattr(transformers, name, None) for name in config.architectures or ()]
         kind = next((each for each in kinds if each is not None), transformers.AutoModel)
         model = kind.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, KeyError) as error:
-        first = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise BadInput(f"open_host: {folder} is no model that transformers can open: {first}") from error
+    except Exception as error:  # whatever a folder without a model makes it raise
+        said = _words(error)
+        raise BadInput(f"open_host: {folder} is no model that transformers can open: {said}") from error
     finally:
         words.set_verbosity(level)
         if bars:
@@ -154,6 +158,9 @@ def _saved(folder: Path) -> Host:
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     except Exception:  # whatever a folder without a tokeniser makes it raise
+        tokenizer = None
+    # Some are made of nothing where a folder has none: they know no word.
+    if tokenizer is not None and len(tokenizer) <= len(tokenizer.all_special_ids):
         tokenizer = None
     return Host(model.eval(), tokenizer)
 
@@ -177,9 +184,12 @@ def _made(name: str) -> nn.Module:
         raise BadInput(f"open_host: there is no model {name!r}, expected {NAMED}")
     try:
         make = getattr(import_module(place), function)
-    except (ImportError, AttributeError) as error:
-        raise BadInput(f"open_host: {name!r} cannot be imported: {error}") from error
-    model = make()
+    except Exception as error:  # whatever the module does
+        raise BadInput(f"open_host: {name!r} cannot be imported: {_words(error)}") from error
+    try:
+        model = make()
+    except Exception as error:  # whatever the function does
+        raise BadInput(f"open_host: {name!r} cannot be called: {_words(error)}") from error
     if not isinstance(model, nn.Module):
         raise BadInput(f"open_host: {name!r} gave {type(model).__name__}, expected a module of torch")
     return model
@@ -190,20 +200,27 @@ def _load(model: nn.Module, path: Path) -> None:
     try:
         model.load_state_dict(held)
     except RuntimeError as error:
-        raise BadInput(f"open_host: {path} does not fit {type(model).__name__}: {error}") from error
+        raise BadInput(f"open_host: {path} does not fit {type(model).__name__}: {_words(error)}") from error
 
 
 def _arrays(path: Path, cases: int | None) -> Inputs:
     try:
-        held = np.load(path, allow_pickle=False)
-    except (OSError, ValueError) as error:
+        with path.open("rb") as opened:
+            held = np.load(opened, allow_pickle=False)
+            single = isinstance(held, np.ndarray)
+            arrays = {path.stem: held} if single else {name: held[name] for name in held.files}
+        tensors = {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in arrays.items()}
+    except (OSError, ValueError, TypeError, EOFError, BadZipFile) as error:
         raise BadInput(f"read_inputs: {path} cannot be read: {error}") from error
-    single = isinstance(held, np.ndarray)
-    arrays = {path.stem: held} if single else {name: held[name] for name in held.files}
     counts = {len(each) if each.ndim else 0 for each in arrays.values()}
     if len(counts) != 1 or 0 in counts:
         raise BadInput(
             f"read_inputs: {path} has arrays of {sorted(counts)} cases, expected the same of all, not 0"
         )
-    made = {name: torch.from_numpy(np.ascontiguousarray(each[:cases])) for name, each in arrays.items()}
+    made = {name: each[:cases] for name, each in tensors.items()}
     return made[path.stem] if single else made
+
+
+def _words(error: Exception) -> str:
+    """What an error of others says, in a line."""
+    return shorten(f"{type(error).__name__}: {error}", 300)

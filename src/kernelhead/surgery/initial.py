@@ -59,7 +59,8 @@ def fit_primal(
       $\phi(q_i)^\top W \psi(k_j)$ as a pattern gives the least squared error; its kernel SVD in the
       metric of the outputs, cut to s components, gives the weights of both sides.
 
-    Components above what a map can have keep their weights, and begin with nothing to say.
+    Components above what a map can have keep their weights, and begin with nothing to say. A head that would
+    not come nearer keeps its weights.
 
     Args:
         core: changed in place.
@@ -98,8 +99,14 @@ def fit_primal(
         best = min(found, key=lambda each: float(found[each].square().mean()))
         held_out = found[best]
     solve(best)
+    after = _errors(wide, fitted)
+    worse = ~(after < before)
+    if bool(worse.any()):
+        for name, weight in wide.named_parameters():
+            weight[worse] = core.get_parameter(name)[worse].double()
+        after, held_out = _errors(wide, fitted), _errors(wide, held) if held else None
     core.load_state_dict(wide.state_dict())
-    return Fit(before, _errors(wide, fitted), held_out, sum(len(each.query) for each in fitted), best)
+    return Fit(before, after, held_out, sum(len(each.query) for each in fitted), best)
 
 
 def _joined(core: PrimalCore, sides: Sequence[Sides]) -> Solve:
@@ -152,7 +159,8 @@ def _patterned(core: PrimalCore, sides: Sequence[Sides]) -> Solve:
     def solve(ridge: float) -> None:
         added = ridge * apart.mean((-2, -1), keepdim=True)
         over = apart + added
-        over = over.clamp_min(torch.finfo(over.dtype).eps * over.amax((-2, -1), keepdim=True))
+        floor = torch.finfo(over.dtype).eps * over.amax((-2, -1), keepdim=True)
+        over = over.clamp_min(floor.clamp_min(torch.finfo(over.dtype).tiny))
 
         def normal(weights: Tensor) -> Tensor:
             return torch.stack([added * weights, *(case.normal(weights) for case in cases)]).sum(0)
@@ -265,7 +273,7 @@ def _roots(matrix: Tensor) -> tuple[Tensor, Tensor]:
     """The root of positive matrices and its inverse; directions that are rounding are held up."""
     values, basis = torch.linalg.eigh(matrix)
     floor = values[..., -1:] * torch.finfo(values.dtype).eps * values.shape[-1]
-    values = values.clamp_min(floor).sqrt().unsqueeze(-2)
+    values = values.clamp_min(floor.clamp_min(torch.finfo(values.dtype).tiny)).sqrt().unsqueeze(-2)
     return (basis * values) @ basis.mT, (basis / values) @ basis.mT
 
 
@@ -282,7 +290,8 @@ def _errors(core: PrimalCore, sides: Sequence[Sides]) -> Tensor:
         wanted = _outputs(each)
         wrong = wrong + (made - wanted).square().sum((0, 2, 3))
         size = size + wanted.square().sum((0, 2, 3))
-    return (wrong / size.clamp_min(torch.finfo(size.dtype).tiny)).sqrt()
+    # A head may give nothing at all: what is wrong there is large, and finite.
+    return (wrong / size.clamp_min(torch.finfo(size.dtype).tiny ** 0.5)).sqrt()
 
 
 def _outputs(sides: Sides) -> Tensor:

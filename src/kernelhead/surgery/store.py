@@ -1,7 +1,7 @@
 """Grafts on disk: the added weights in safetensors, with a manifest that rebuilds them on a fresh host."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
@@ -96,7 +96,7 @@ def load(host: nn.Module, file: str | Path, *, strict: bool = True) -> Report:
             f"{path} holds only what was added to a host whose weights differ from these; "
             "save with whole=True, or load with strict=False"
         )
-    prefixes = tuple(f"{each['path']}.{CHILD}.".lstrip(".") for each in manifest["grafts"])
+    prefixes = _prefixes(each["path"] for each in manifest["grafts"])
     whole = {name: tensor for name, tensor in tensors.items() if not name.startswith(prefixes)}
     if manifest["whole"]:
         _check(path, whole, own)
@@ -128,10 +128,18 @@ def checksum(tensors: Mapping[str, Tensor]) -> str:
 
 def _split(model: nn.Module, found: Mapping[str, Graft]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
     """The state of a model: what grafts added, and what is the host's own."""
-    prefixes = tuple(f"{path}.{CHILD}.".lstrip(".") for path in found)
+    grafted = {model.get_submodule(path) for path in found}
+    # A module that stands in several places has its weights under all of their names.
+    places = [path for path, each in model.named_modules(remove_duplicate=False) if each in grafted]
     state = {name: value for name, value in model.state_dict().items() if isinstance(value, Tensor)}
-    added = {name: value for name, value in state.items() if name.startswith(prefixes)}
-    return added, {name: value for name, value in state.items() if name not in added}
+    added = {name: value for name, value in state.items() if name.startswith(_prefixes(found))}
+    again = _prefixes(places)
+    return added, {name: value for name, value in state.items() if not name.startswith(again)}
+
+
+def _prefixes(paths: Iterable[str]) -> tuple[str, ...]:
+    """How the names of all that was added at some paths begin."""
+    return tuple(f"{path}.{CHILD}.".lstrip(".") for path in paths)
 
 
 def _sizes(model: nn.Module, each: Graft) -> dict[str, int]:

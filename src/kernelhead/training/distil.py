@@ -1,6 +1,6 @@
 """Teach a grafted model what its host did: attention by attention, then as a whole."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -13,6 +13,7 @@ from kernelhead.errors import BadInput, unknown
 from kernelhead.nn import evaluating, ksvd_penalty, record
 from kernelhead.nn.cores import AbstractCore, PrimalCore
 from kernelhead.nn.hosts import Sides, Site, called, find_sites, reading
+from kernelhead.nn.hosts.watching import asked
 from kernelhead.rng import generator
 from kernelhead.shapes import zeroed
 from kernelhead.surgery import restore
@@ -71,7 +72,7 @@ def distil(
     First every core learns, from the host's own queries, keys and values, what the host's attention
     made of them. Then, with `whole`, the model learns to put out what its host does; its `eta` is
     the weight of the KSVD penalty of primal cores. Both parts look at held-out cases and keep the best
-    weights; dropout is off.
+    weights, those they began with if none are better; dropout is off.
 
     Shapes: inputs (cases, ...), as the model takes a batch of them; several by name.
 
@@ -86,7 +87,8 @@ def distil(
         patience: looks without a better one after which a part ends; None to go on.
 
     Raises:
-        BadInput: nothing is grafted, the cases are too few, or the model puts out nothing to compare.
+        BadInput: nothing is grafted or what is has no weights to train, the cases are too few, or the model
+            cannot take them or puts out nothing to compare.
         UnknownName: no such thing to train.
     """
     if train not in TRAINED:
@@ -94,6 +96,8 @@ def distil(
     sites = [site for site in find_sites(model) if isinstance(_core(site), AbstractCore)]
     if not sites:
         raise BadInput(f"distil: nothing is grafted into {type(model).__name__}; `graft` puts a core into it")
+    if not any(weight.requires_grad for site in sites for weight in _core(site).parameters()):
+        raise BadInput("distil: what is grafted has no weights to train")
     names, columns = (None, (inputs,)) if isinstance(inputs, Tensor) else ([*inputs], (*inputs.values(),))
     count = len(columns[0])
     held = round(validation * count)
@@ -111,7 +115,7 @@ def distil(
     looks: dict[str, Any] = {"compiled": False, "every": every, "patience": patience}
     with evaluating(model):
         before, output = lesson.apart(), [lesson.error()]
-        with _training_only(model, trained["cores"]):
+        with _training_only(model, trained["cores"]), _no_worse(model, lambda: sum(lesson.apart().values())):
             first = fit_resident(
                 nn.ModuleList(trained["cores"]),
                 learned,
@@ -124,7 +128,7 @@ def distil(
         output.append(lesson.error())
         second = None
         if whole is not None:
-            with _training_only(model, trained[train]):
+            with _training_only(model, trained[train]), _no_worse(model, lesson.error):
                 second = fit_resident(
                     _Still(model),
                     learned,
@@ -184,7 +188,7 @@ class _Lesson:
 
     def _gaps(self, x: Any) -> dict[str, Gap]:
         with torch.no_grad(), reading(self.host) as seen:
-            called(self.host, self._batch(x))
+            asked("distil", self.host, self._batch(x))
         found = {}
         for path, core in self.cores.items():
             if not seen[path]:
@@ -264,6 +268,18 @@ def _output(made: Any) -> Tensor:
             f"distil: the model puts out {type(made).__name__}, expected a tensor, logits or states"
         )
     return made
+
+
+@contextmanager
+def _no_worse(model: nn.Module, error: Callable[[], float]) -> Iterator[None]:
+    """What a model trains is again as it was before the block, where the error after it is larger."""
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
+    before, least = [weight.detach().clone() for weight in trained], error()
+    yield
+    if not error() <= least:
+        with torch.no_grad():
+            for weight, old in zip(trained, before, strict=True):
+                weight.copy_(old)
 
 
 @contextmanager

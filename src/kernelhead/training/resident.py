@@ -97,6 +97,8 @@ class Course:
             raise BadInput(
                 f"Course: lr is {self.lr}, warmup {self.warmup}; expected above 0, and from 0 to 1"
             )
+        if not self.eta >= 0:
+            raise BadInput(f"Course: eta is {self.eta}, expected 0 or more")
         for name in ("ema", "smoothing"):
             if not 0 <= getattr(self, name) < 1:
                 raise BadInput(f"Course: {name} is {getattr(self, name)}, expected from 0 to below 1")

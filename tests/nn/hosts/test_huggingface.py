@@ -399,3 +399,12 @@ def test_words() -> None:
         x = torch.zeros(1, 1, 2, 2)
         with pytest.raises(BadInput, match=f"Linear attends with {name}"):
             _read(nn.Linear(1, 1), x, x, x, None, "sdpa", {name: 1.0})
+
+
+def test_a_bias_that_comes_from_outside_is_a_reason() -> None:
+    sizes = {"image_size": 16, "patch_size": 8, "use_relative_position_bias": True}
+    config = transformers.BeitConfig(
+        hidden_size=32, num_hidden_layers=1, num_attention_heads=4, intermediate_size=48, **sizes
+    )
+    sites = find_sites(transformers.BeitModel(config))
+    assert [site.reason for site in sites] == ["is given a relative position bias for its logits"]

@@ -246,3 +246,19 @@ def test_a_compiled_model_is_read() -> None:
     assert list(tape.calls) == list(read)
     assert len(tape) == 2
     torch._dynamo.reset()
+
+
+class CrossBlock(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attn = nn.MultiheadAttention(8, 2)
+
+
+class PoolingHead(CrossBlock):
+    """Queries of its own, as SigLIP's head has."""
+
+
+def test_names_tell_of_queries_from_elsewhere() -> None:
+    model = nn.ModuleDict({"a": CrossBlock(), "b": PoolingHead(), "c": nn.TransformerEncoderLayer(8, 2)})
+    model["cross_attn"] = nn.MultiheadAttention(8, 2)
+    assert [site.cross for site in find_sites(model)] == [True, True, False, True]

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FunctionType
@@ -13,7 +12,7 @@ from torch import Tensor, nn
 from kernelhead.errors import BadInput
 from kernelhead.nn.base import _in_backward
 from kernelhead.nn.hosts.masks import from_huggingface
-from kernelhead.nn.hosts.others import bias_or_window
+from kernelhead.nn.hosts.others import bias_or_window, is_cross
 from kernelhead.nn.hosts.sides import Sides
 from kernelhead.nn.hosts.site import Note, Site
 from kernelhead.nn.hosts.taps import first, tapped
@@ -23,7 +22,6 @@ _KV_HEADS = ("num_key_value_heads", "num_kv_heads")
 _HEAD = ("head_dim", "attention_head_size", "head_size", "qk_head_dim", "key_value_proj_dim")
 _QUERY = ("q_proj", "query", "q_lin", "q", "q_attn", "c_attn", "qkv", "Wqkv", "query_key_value", "qkv_proj")
 _WIDTH = ("hidden_size", "embed_dim", "d_model", "dim")
-_CROSS = re.compile(r"cross|encoder_attn|encdec", re.IGNORECASE)
 #: Arguments of an attention function that make of it something else than softmax of scaled products.
 _BEYOND = ("softcap", "s_aux", "indices", "block_indices")
 
@@ -38,7 +36,7 @@ def site(path: str, module: nn.Module) -> Site | None:
     kv_heads = heads // groups if groups else _number(_KV_HEADS, module) or heads
     width = _width(module) or _number(_WIDTH, module, config)
     head = _number(_HEAD, module) or (width // heads if heads else 0)
-    cross = bool(getattr(module, "is_cross_attention", False) or _CROSS.search(_near(path, module)))
+    cross = bool(getattr(module, "is_cross_attention", False) or is_cross(path, module))
     causal = getattr(module, "is_causal", True) and getattr(config, "is_causal", True) and not cross
     beyond, reason = _beyond(module), _reason(module, config)
     return Site(
@@ -183,6 +181,8 @@ def _reason(module: nn.Module, config: object) -> str | None:
     """Why it cannot be grafted although it can be read."""
     if "position_bias" in inspect.signature(type(module).forward).parameters:
         return "adds a position bias to its logits"
+    if any(getattr(config, f"use_{kind}relative_position_bias", False) for kind in ("", "shared_")):
+        return "is given a relative position bias for its logits"
     window = getattr(module, "sliding_window", None)
     if not hasattr(module, "sliding_window") and not hasattr(config, "layer_types"):
         window = getattr(config, "sliding_window", None)
@@ -208,8 +208,3 @@ def _width(module: nn.Module) -> int:
     """How many features the projection of queries takes: a Linear says so, a Conv1D by its rows."""
     projection = next((child for name in _QUERY if (child := module._modules.get(name)) is not None), None)
     return _number(("in_features", "nx"), projection)
-
-
-def _near(path: str, module: nn.Module) -> str:
-    """The words that tell what an attention is for: its own name, its class and its parent's name."""
-    return " ".join([*path.split(".")[-2:], type(module).__name__])

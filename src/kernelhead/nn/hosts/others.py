@@ -9,6 +9,7 @@ from kernelhead.nn.hosts.site import Site
 
 _NAMED = re.compile(r"attention|attn|multihead", re.IGNORECASE)
 _BIAS = re.compile(r"rel(ative)?_?(pos|attention|bias)|pos(ition)?_bias", re.IGNORECASE)
+_CROSS = re.compile(r"cross(?!_?encoder)|encoder_attn|encdec|pool", re.IGNORECASE)
 _HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 
 
@@ -28,6 +29,19 @@ def looks_like_attention(module: nn.Module) -> bool:
 def is_named(module: nn.Module) -> bool:
     """Whether a module's class is called an attention."""
     return _NAMED.search(type(module).__name__) is not None
+
+
+def is_cross(path: str, *modules: nn.Module | None) -> bool:
+    """Whether names tell of queries from elsewhere: its own, its parent's, and the classes of some modules.
+
+    Example:
+        >>> is_cross("layers.0.cross_attn"), is_cross("cross.layers.0.attn")
+        (True, False)
+    """
+    return (
+        _CROSS.search(" ".join([*path.split(".")[-2:], *(type(each).__name__ for each in modules)]))
+        is not None
+    )
 
 
 def site(path: str, module: nn.Module) -> Site:

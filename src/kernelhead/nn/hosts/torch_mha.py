@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from kernelhead.nn.heads import merge_heads, split_heads
 from kernelhead.nn.hosts.masks import from_torch
+from kernelhead.nn.hosts.others import is_cross
 from kernelhead.nn.hosts.sides import Sides
 from kernelhead.nn.hosts.site import Note, Site, core_of_graft
 from kernelhead.nn.hosts.taps import first, tapped
@@ -23,6 +24,7 @@ def site(path: str, module: nn.Module, parent: nn.Module | None) -> Site | None:
     if not isinstance(module, nn.MultiheadAttention):
         return None
     readable = core_of_graft(module) is not None or type(module).forward is nn.MultiheadAttention.forward
+    decoding = isinstance(parent, nn.TransformerDecoderLayer) and parent.multihead_attn is module
     return Site(
         path,
         "torch",
@@ -33,7 +35,7 @@ def site(path: str, module: nn.Module, parent: nn.Module | None) -> Site | None:
         module.num_heads,
         module.head_dim,
         False,
-        isinstance(parent, nn.TransformerDecoderLayer) and parent.multihead_attn is module,
+        decoding or is_cross(path, parent),
         _reason(module) if readable else "has a forward of its own",
         readable,
     )

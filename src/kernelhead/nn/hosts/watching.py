@@ -8,11 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from kernelhead.errors import BadInput
+from kernelhead.errors import BadInput, KernelheadError
 from kernelhead.nn.hosts import huggingface, ours, timm_vit, torch_mha
 from kernelhead.nn.hosts.sides import Sides
 from kernelhead.nn.hosts.site import Note, Site, core_of_graft
 from kernelhead.nn.hosts.sites import LOOKED_FOR, find_sites
+
+#: What a model says of inputs that are not for it; torch's own attention asserts.
+_REFUSALS = (TypeError, ValueError, RuntimeError, LookupError, AttributeError, AssertionError)
 
 
 @contextmanager
@@ -89,6 +92,58 @@ def called(model: nn.Module, batch: Tensor | Sequence[Any] | Mapping[str, Any]) 
     if isinstance(batch, Mapping):
         return model(**batch)
     return model(batch) if isinstance(batch, Tensor) else model(*batch)
+
+
+def asked(
+    who: str, model: nn.Module, batch: Tensor | Sequence[Any] | Mapping[str, Any], mask: Tensor | None = None
+) -> Any:
+    """Call a model with a user's batch, and say so where that is not for it.
+
+    Args:
+        who: name of the function that complains.
+        mask: a second argument of the model beside a tensor.
+
+    Raises:
+        BadInput: the model cannot take the batch.
+
+    Example:
+        >>> asked("f", nn.Linear(2, 3), torch.zeros(1, 4))
+        Traceback (most recent call last):
+        kernelhead.errors.BadInput: f: Linear cannot take a tensor (1, 4) of torch.float32: RuntimeError: ...
+    """
+    if isinstance(batch, str | bytes) or not isinstance(batch, Tensor | Mapping | Sequence):
+        raise BadInput(
+            f"{who}: the batch is of type {type(batch).__name__}, expected a tensor, a sequence or a mapping"
+        )
+    if mask is not None and not isinstance(batch, Tensor):
+        raise BadInput(f"{who}: a mask goes beside a tensor, but the batch is {described(batch)}")
+    try:
+        return called(model, batch) if mask is None else model(batch, mask)
+    except (KernelheadError, torch.OutOfMemoryError):
+        raise
+    except _REFUSALS as error:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        raise BadInput(f"{who}: {type(model).__name__} cannot take {described(batch)}: {said}") from error
+
+
+def described(batch: Tensor | Sequence[Any] | Mapping[str, Any]) -> str:
+    """A batch in words: shapes of tensors, types of what is none.
+
+    Example:
+        >>> described({"x": torch.zeros(1, 2), "y": None})
+        'a dict of x: (1, 2), y: NoneType'
+    """
+    if isinstance(batch, Tensor):
+        return f"a tensor {tuple(batch.shape)} of {batch.dtype}"
+    if isinstance(batch, Mapping):
+        parts = [f"{name}: {_short(each)}" for name, each in batch.items()]
+    else:
+        parts = [_short(each) for each in batch]
+    return f"a {type(batch).__name__} of {', '.join(parts) or 'nothing'}"
+
+
+def _short(part: object) -> str:
+    return str(tuple(part.shape)) if isinstance(part, Tensor) else type(part).__name__
 
 
 def nothing_found(who: str, model: nn.Module) -> BadInput:
