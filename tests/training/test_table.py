@@ -129,7 +129,7 @@ def test_claims_are_judged_by_two_standard_errors() -> None:
     assert "| New is better | c | +1.0 | 12.8 | cannot be told |" in lines
     assert "| New is better | d | +40.0 | - | cannot be told: one seed |" in lines
     assert not any("Odd" in line for line in lines)
-    assert "| a | New | 1,234 | 2.0 | - | 99 | 3.0 | abacus |" in lines
+    assert "| a | New | 1,234 | 2.0 | - | 99 | 3.000 | abacus |" in lines
     lower = markdown(replace(page, higher=False), rows).splitlines()
     assert "| New is better | a | -10.0 | 2.8 | does not hold |" in lower
 

@@ -327,7 +327,7 @@ def _costs(page: Page, rows: Sequence[Row], protocol: str) -> Iterator[str]:
                     ("peak_memory_mib", ",.0f"),
                 )
             ),
-            *(_mean([row["figures"] for row in group], figure, ",.1f") for figure in page.beside),
+            *(_mean([row["figures"] for row in group], figure) for figure in page.beside),
             ", ".join(sorted({row["machine"]["device"] for row in group if row.get("machine")})) or NONE,
         )
 
@@ -417,9 +417,13 @@ def _spread(found: Sequence[float]) -> str:
     return f"{fmean(found):.1f} ± {stdev(found):.1f} ({len(found)})"
 
 
-def _mean(group: Sequence[Row], figure: str, form: str) -> str:
+def _mean(group: Sequence[Row], figure: str, form: str | None = None) -> str:
+    """The mean of a figure; without a form, in three digits where it is small."""
     found = [row[figure] for row in group if row.get(figure) is not None]
-    return format(fmean(found), form) if found else NONE
+    if not found:
+        return NONE
+    mean = fmean(found)
+    return format(mean, form or (".3f" if abs(mean) < 10 else ",.1f"))
 
 
 def _line(*words: str) -> str:
