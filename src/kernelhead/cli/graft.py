@@ -23,7 +23,11 @@ def arguments(parser: ArgumentParser) -> None:
         "--where", nargs="+", default=["last"], help="last, all, or paths or numbers of sites"
     )
     parser.add_argument("--rank", type=int, help="components of a primal core")
-    parser.add_argument("--landmarks", type=int, help="rows that a primal core takes its weights from")
+    parser.add_argument(
+        "--landmarks",
+        type=int,
+        help="of a primal core that joins its scores as published; it is nearer to its host without",
+    )
     parser.add_argument("--data", type=FILE, help="text, .npy or .npz to fit primal cores to")
     parser.add_argument("--cases", type=int, default=128, help="of the data, at most")
     parser.add_argument("--length", type=int, default=128, help="tokens of a text, at most")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
+from typing import Any, overload
 from zipfile import BadZipFile
 
 import numpy as np
@@ -109,7 +109,11 @@ def read_inputs(host: Host, file: str | Path, *, cases: int | None = None, lengt
     return {name: made[name] for name in ("input_ids", "attention_mask")}
 
 
-def batches(inputs: Inputs, size: int = 16) -> list[Inputs]:
+@overload
+def batches(inputs: Tensor, size: int = 16) -> list[Tensor]: ...
+@overload
+def batches(inputs: dict[str, Tensor], size: int = 16) -> list[dict[str, Tensor]]: ...
+def batches(inputs: Inputs, size: int = 16) -> list[Tensor] | list[dict[str, Tensor]]:
     """Inputs a few cases at a time.
 
     Example:

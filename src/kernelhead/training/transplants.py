@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from kernelhead.data import read_words
 from kernelhead.errors import BadInput, MissingExtra, unknown
 from kernelhead.nn import evaluating
-from kernelhead.surgery import graft, open_host, sites
+from kernelhead.surgery import batches, graft, open_host, sites
 from kernelhead.training.distil import distil
 from kernelhead.training.grid import Job, Outcome
 from kernelhead.training.resident import Course
@@ -100,7 +100,7 @@ def graft_run(job: Job, *, root: Path | None = None) -> Outcome:
         _where(model, settings.where),
         rank=settings.rank,
         landmarks=settings.landmarks or None,
-        data=_split(learned, settings.calibration, settings.batch) if settings.start == "ksvd" else None,
+        data=_calibration(learned, settings) if settings.start == "ksvd" else None,
         seed=job.seed,
     )
     if settings.start == "nothing":
@@ -141,7 +141,7 @@ def embedded(model: nn.Module, tokens: Mapping[str, Tensor], batch: int) -> Tens
     """Sentence vectors: the mean of the last states of real tokens, of norm one; (cases, c)."""
     made = []
     with evaluating(model), torch.no_grad():
-        for part in _split(tokens, len(tokens["input_ids"]), batch):
+        for part in batches(dict(tokens), batch):
             states = model(**part).last_hidden_state
             real = part["attention_mask"].unsqueeze(-1).to(states.dtype)
             made.append(F.normalize((states * real).sum(1) / real.sum(1), dim=-1))
@@ -173,16 +173,16 @@ def _compared(name: str, made: Tensor, wanted: Tensor) -> dict[str, float]:
     return {f"{name}agreement": figures[0], f"{name}neighbours": figures[1]}
 
 
+def _calibration(learned: Mapping[str, Tensor], settings: Settings) -> list[dict[str, Tensor]]:
+    first = {name: tensor[: settings.calibration] for name, tensor in learned.items()}
+    return batches(first, settings.batch)
+
+
 def _where(model: nn.Module, where: str) -> Any:
     if where != "half":
         return where
     count = len([site for site in sites(model) if site.reason is None])
     return [*range(count // 2, count)]
-
-
-def _split(tokens: Mapping[str, Tensor], cases: int, batch: int) -> list[dict[str, Tensor]]:
-    starts = range(0, min(cases, len(tokens["input_ids"])), batch)
-    return [{name: tensor[at : at + batch] for name, tensor in tokens.items()} for at in starts]
 
 
 @lru_cache(maxsize=1)
