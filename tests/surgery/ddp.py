@@ -23,6 +23,8 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("bert", "softmax", {}),
     ("gpt2", "primal", {"rank": 3}),
     ("llama", "rpc", {}),
+    *((host, "primal", {"rank": 3}) for host in ("torch_layer", "torch_decoder", "roberta", "distilbert")),
+    *((host, "primal", {"rank": 3}) for host in ("vit", "deit", "llama")),
 ]
 
 

@@ -9,9 +9,7 @@ from kernelhead.errors import BadInput
 from kernelhead.surgery import batches, graft, open_host, read_inputs, save
 
 HELP = "put our attention into a model of torch, timm or Hugging Face, and save what was added"
-EXAMPLE = (
-    "kernelhead graft path/to/saved/bert --rank 16 --landmarks 64 --data text.txt --out primal.safetensors"
-)
+EXAMPLE = "kernelhead graft path/to/saved/bert --rank 16 --data text.txt --out primal.safetensors"
 
 
 def arguments(parser: ArgumentParser) -> None:
