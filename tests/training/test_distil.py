@@ -27,11 +27,15 @@ def course(steps: int, **options: float) -> Course:
     return Course(steps, 8, lr=3e-3, weight_decay=0.0, **options)  # type: ignore[arg-type]
 
 
-def test_both_parts_come_nearer_to_the_host() -> None:
-    model = host(dropout=0.1)
+DEVICES = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+
+
+@DEVICES
+def test_both_parts_come_nearer_to_the_host(device: str) -> None:
+    model = host(dropout=0.1).to(device)
     graft(model, "primal", "all", rank=4, seed=0)
     before = {name: weight.clone() for name, weight in model.state_dict().items()}
-    taught = distil(model, cases(), layers=course(60), whole=course(40), every=20)
+    taught = distil(model, cases().to(device), layers=course(60), whole=course(40), every=20)
     assert all(after < 0.9 * start for start, after in taught.sites.values())
     assert taught.output[2] <= taught.output[1] < taught.output[0]
     for name, weight in model.state_dict().items():
@@ -67,21 +71,23 @@ def test_the_penalty_is_in_the_second_part() -> None:
     assert losses[1] > losses[0]
 
 
-def test_padding_does_not_count() -> None:
+@DEVICES
+def test_padding_does_not_count(device: str) -> None:
     transformers = pytest.importorskip("transformers")
     config = transformers.BertConfig(
         vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
     )
     with seeded(0):
-        model = transformers.BertModel(config, add_pooling_layer=False)
+        model = transformers.BertModel(config, add_pooling_layer=False).to(device)
     with seeded(1):
-        tokens, mask = torch.randint(1, 50, (32, 6)), torch.ones(32, 6, dtype=torch.int64)
+        tokens = torch.randint(1, 50, (32, 6)).to(device)
+    mask = torch.ones_like(tokens)
     mask[:, 4:] = 0
     found = []
     for garbage in (0, 7):
         tokens[:, 4:] = garbage
-        graft(model, "primal", rank=3, seed=0)
         given = {"input_ids": tokens, "attention_mask": mask}
+        graft(model, "primal", rank=3, data=given, seed=0)
         taught = distil(model, given, layers=course(3), whole=course(3), every=1)
         found.append((*taught.output, *taught.sites.popitem()[1]))
         restore(model)

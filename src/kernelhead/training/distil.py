@@ -112,7 +112,8 @@ def distil(
         "all": [model],
     }
     unused = torch.zeros(count - held, device=order.device)
-    looks: dict[str, Any] = {"compiled": False, "every": every, "patience": patience}
+    # Hosts are anyone's: what they do in a step may be no graph.
+    looks: dict[str, Any] = {"compiled": False, "captured": False, "every": every, "patience": patience}
     with evaluating(model):
         before, output = lesson.apart(), [lesson.error()]
         with _training_only(model, trained["cores"]), _no_worse(model, lambda: sum(lesson.apart().values())):

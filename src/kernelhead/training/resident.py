@@ -169,6 +169,7 @@ def fit_resident(
     *,
     loss: Loss | None = None,
     compiled: bool | None = None,
+    captured: bool = True,
     watch: Watch | None = None,
     every: int = 500,
     patience: int | None = None,
@@ -189,6 +190,8 @@ def fit_resident(
         loss: from the model and a batch, or a part of one, to a scalar; may change the inputs, at random
             too. By default `cross_entropy` with the course's smoothing.
         compiled: whether `loss` goes through torch.compile; on CUDA by default.
+        captured: whether a step on CUDA is one graph, which asks of `loss` that it never waits for the
+            device and that its shapes hang on no values.
         watch: a figure of the model, the higher the better, such as its accuracy on validation data;
             the weights of the highest are left in the model.
         every: steps from one look to the next; the last step has one too.
@@ -221,7 +224,7 @@ def fit_resident(
         loss = partial(cross_entropy, smoothing=course.smoothing)
     with seeded(course.seed):
         run = Steps(model, x, y, course, loss, y.is_cuda if compiled is None else compiled)
-        return fit_steps(run, watch, every, patience)
+        return fit_steps(run, watch, every, patience, captured=captured)
 
 
 @torch.no_grad()
@@ -246,7 +249,9 @@ def scores_of(model: nn.Module, x: Inputs, *, batch: int = 1024, precision: str 
         )
 
 
-def fit_steps(run: "Steps", watch: Watch | None, every: int, patience: int | None) -> Fitted:
+def fit_steps(
+    run: "Steps", watch: Watch | None, every: int, patience: int | None, *, captured: bool = True
+) -> Fitted:
     """Make all steps, or those until patience ends; leave the last weights in the model, or the best."""
     model, course = run.model, run.course
     model.train()
@@ -256,7 +261,7 @@ def fit_steps(run: "Steps", watch: Watch | None, every: int, patience: int | Non
     looking, started = 0.0, time.perf_counter()
     for number in range(course.steps):
         if number == warm:
-            step = run.captured() if run.on_gpu else run.step
+            step = run.captured() if run.on_gpu and captured else run.step
             looking, started = 0.0, time.perf_counter()
         run.shuffle(number)
         step()

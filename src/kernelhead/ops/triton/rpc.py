@@ -190,11 +190,11 @@ def opening(key: Tensor, scale: float, times_mu: bool, guard: float) -> tuple[Te
     batch, heads, n, d = key.shape
     key = _rows(key)
     keys, bound = room(key, key.dtype), key.new_empty((batch, heads, 1, 1), dtype=torch.float32)
-    tile = _tile(n, d)
+    tile = _tile(n, d, entries=4096)
     _open[(heads * batch,)](
         key, keys, bound, *key.stride()[:3], *keys.stride()[:3],
         heads, n, d, triton.cdiv(n, tile), scale, guard,
-        BLOCK_N=tile, BLOCK_D=triton.next_power_of_2(d), TIMES_MU=times_mu, num_warps=8,
+        BLOCK_N=tile, BLOCK_D=triton.next_power_of_2(d), TIMES_MU=times_mu, num_warps=16,
     )  # fmt: skip
     return bound, keys
 
@@ -297,6 +297,6 @@ def _strides(points: Tensor | None) -> tuple[int, ...]:
     return (0, 0, 0) if points is None else points.stride()[:3]
 
 
-def _tile(n: int, d: int) -> int:
-    """Points of a tile: about two thousand entries, and no more than there are."""
-    return max(1, min(2048 // triton.next_power_of_2(d), triton.next_power_of_2(n)))
+def _tile(n: int, d: int, entries: int = 2048) -> int:
+    """Points of a tile: about so many entries, and no more than there are."""
+    return max(1, min(entries // triton.next_power_of_2(d), triton.next_power_of_2(n)))
