@@ -115,7 +115,7 @@ def test_turns_and_processes_exclude_each_other(tmp_path: Path) -> None:
         run_jobs(drawn, [job], out=tmp_path, together=2, workers=2)
 
 
-@pytest.mark.filterwarnings("ignore:\\s*Online softmax is disabled")  # of the compiler, on few classes
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of the compiler
 @pytest.mark.gpu
 @pytest.mark.parametrize("compiled", [False, True])
 def test_graphs_in_turns_find_what_they_find_alone(compiled: bool) -> None:
