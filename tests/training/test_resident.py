@@ -298,6 +298,20 @@ def test_another_optimiser_and_reduction() -> None:
     assert fitted.losses[-1] < fitted.losses[0]
 
 
+@pytest.mark.parametrize(("precision", "inside"), [("32", "highest"), ("tf32", "high")])
+def test_how_products_are_rounded_is_set_for_a_step_alone(precision: str, inside: str) -> None:
+    x, y = cases()
+    seen = []
+
+    def loss(net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        seen.append(torch.get_float32_matmul_precision())
+        return nn.functional.cross_entropy(net(x), y)
+
+    fit_resident(model(), x, y, Course(2, 16, precision=precision), loss=loss)
+    assert seen == [inside, inside]
+    assert torch.get_float32_matmul_precision() == "highest"
+
+
 @pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("optimiser", ["adamw", "radam"])

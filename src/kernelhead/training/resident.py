@@ -1,8 +1,8 @@
 """Training with all data on the device: one graph a step, for models that are bound by their launches."""
 
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import cos, inf, isfinite, pi
@@ -22,7 +22,7 @@ from kernelhead.training.turns import pass_on
 
 SCHEDULES = ("cosine", "one_cycle", "constant")
 OPTIMISERS = ("adamw", "radam")
-PRECISIONS = {"32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+PRECISIONS = {"32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 WARM = 3
 TURN = 8  # steps from one turn to the next, where several runs take turns
 
@@ -48,7 +48,8 @@ class Course:
         eta: weight of the KSVD penalty of primal layers.
         reduction: of that penalty, "batch" or "sample".
         clip: largest norm of a gradient, or None.
-        precision: "32", or "bf16" by autocast.
+        precision: "32", "tf32" for float32 whose products on CUDA are rounded to ten bits, or "bf16" or
+            "fp16" by autocast.
         seed: of the order of the cases and of what is drawn in training; weights come from the caller.
         accumulate: parts of a batch whose gradients are summed before a step, for less memory. The step is
             the same where the loss is a mean over cases; the reduction "batch" is then one over a part.
@@ -235,7 +236,7 @@ def scores_of(model: nn.Module, x: Inputs, *, batch: int = 1024, precision: str 
         model: called with a batch of each input.
         x: inputs of all cases; several as a tuple.
         batch: cases of a call.
-        precision: "32", "bf16" or "fp16".
+        precision: "32", "tf32", "bf16" or "fp16".
 
     Raises:
         UnknownName: no such precision.
@@ -243,7 +244,7 @@ def scores_of(model: nn.Module, x: Inputs, *, batch: int = 1024, precision: str 
     if precision not in PRECISIONS:
         raise unknown("scores_of", "precision", precision, PRECISIONS)
     parts = x if isinstance(x, tuple) else (x,)
-    with evaluating(model), _cast(parts[0].device, precision):
+    with evaluating(model), _products(precision), _cast(parts[0].device, precision):
         return torch.cat(
             [model(*each).float() for each in zip(*(part.split(batch) for part in parts), strict=True)]
         )
@@ -339,10 +340,11 @@ class Steps:
             for group in self.optimiser.param_groups:
                 group["lr"] = float(rate)
         self.optimiser.zero_grad(set_to_none=True)
-        for part in index.chunk(self.course.accumulate):
-            made = self.objective(_picked(self.x, part), self.y.index_select(0, part))
-            made.backward()
-            self.losses.index_add_(0, self.number, made.detach().float().view(1))
+        with _products(self.course.precision):
+            for part in index.chunk(self.course.accumulate):
+                made = self.objective(_picked(self.x, part), self.y.index_select(0, part))
+                made.backward()
+                self.losses.index_add_(0, self.number, made.detach().float().view(1))
         if self.course.clip is not None:
             nn.utils.clip_grad_norm_(self.weights, self.course.clip, foreach=True)
         self.optimiser.step()
@@ -402,6 +404,17 @@ def _picked(x: Inputs, index: Tensor) -> Inputs:
     if isinstance(x, tuple):
         return tuple(part.index_select(0, index) for part in x)
     return x.index_select(0, index)
+
+
+@contextmanager
+def _products(precision: str) -> Iterator[None]:
+    """How float32 matrices are multiplied, which is a setting of the whole process, for one block."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high" if precision == "tf32" else before)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _cast(device: torch.device, precision: str) -> torch.autocast:
