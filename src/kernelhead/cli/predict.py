@@ -7,7 +7,7 @@ from jsonargparse import ArgumentParser, Namespace
 from kernelhead.cli.places import FILE, FOLDER
 from kernelhead.cli.terminal import say
 from kernelhead.data import read_series, write_predictions
-from kernelhead.training import load_run
+from kernelhead.training import is_event_run, load_event_run, load_run
 
 HELP = "labels and probabilities of new series, as CSV"
 EXAMPLE = "kernelhead predict runs/mine new.csv --out predictions.csv"
@@ -24,10 +24,16 @@ def arguments(parser: ArgumentParser) -> None:
 
 def run(chosen: Namespace, given: list[str]) -> int:
     """Load, read, score, write."""
-    trained = load_run(chosen.run)
-    series = read_series(chosen.data, split=chosen.split, root=chosen.root)
-    shares = trained.scores(series).double().softmax(-1)
-    labels = [trained.classes[place] for place in shares.argmax(-1).tolist()]
-    write_predictions(chosen.out, series.ids, labels, shares.numpy(), trained.classes)
-    say(f"{len(series)} predictions in {chosen.out}")
+    if is_event_run(chosen.run):
+        events = load_event_run(chosen.run)
+        held = events.read(chosen.data, split=chosen.split, root=chosen.root)
+        ids, classes, scores = held.ids, events.classes, events.scores(held)
+    else:
+        trained = load_run(chosen.run)
+        series = read_series(chosen.data, split=chosen.split, root=chosen.root)
+        ids, classes, scores = series.ids, trained.classes, trained.scores(series)
+    shares = scores.double().softmax(-1)
+    labels = [classes[place] for place in shares.argmax(-1).tolist()]
+    write_predictions(chosen.out, ids, labels, shares.numpy(), classes)
+    say(f"{len(ids)} predictions in {chosen.out}")
     return 0

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from argparse import SUPPRESS
 from pathlib import Path
 from typing import Any
 
@@ -9,27 +10,37 @@ from jsonargparse import ArgumentParser, Namespace
 
 from kernelhead.cli.places import FILE, FOLDER
 from kernelhead.cli.terminal import say, say_runs, watching
-from kernelhead.errors import unknown
+from kernelhead.data import is_event_file
+from kernelhead.errors import BadInput, unknown
 from kernelhead.records import REPORT, RESULT, read_json
 from kernelhead.report import write_report
 from kernelhead.training import (
+    EventOptions,
+    EventRecipe,
     Interrupted,
     Recipe,
     check_recipe,
+    event_recipe_from,
     is_main,
     read_recipes,
     recipe_from,
+    train_event_run,
     train_run,
 )
 
-HELP = "train a classifier of series, or all runs of a recipe file"
+HELP = "train a classifier of series or of events, or all runs of a recipe file"
 EXAMPLE = "kernelhead train JapaneseVowels --attention primal+ --epochs 40 --out runs/mine"
 OWN = ("data", "recipe", "only", "out", "fresh", "root", "config")
 
 
 def arguments(parser: ArgumentParser) -> None:
     """What the verb takes."""
-    parser.add_argument("data", nargs="?", help="name of a data set, or a file (.ts, .npz, .csv) or folder")
+    parser.add_argument(
+        "data",
+        nargs="?",
+        help="name of a data set, or a file (.ts, .npz, .csv) or folder; "
+        "a .csv with sequence, time and type holds events",
+    )
     parser.add_argument("--config", type=FILE, help="JSON file of options, such as a run's config.json")
     parser.add_argument("--recipe", type=FILE, help="TOML file of runs; other options change all of them")
     parser.add_argument("--only", type=str, help="the one run of the recipe file to train")
@@ -39,6 +50,10 @@ def arguments(parser: ArgumentParser) -> None:
     )
     parser.add_argument("--root", type=FOLDER, help="folder of data sets; KERNELHEAD_DATA by default")
     parser.add_class_arguments(Recipe, skip={"data"})
+    parser.add_class_arguments(EventOptions, "events")
+    for action in parser._actions:
+        if action.dest == "events":  # a file for all of them, which --config already is
+            action.help = SUPPRESS
 
 
 def run(chosen: Namespace, given: list[str]) -> int:
@@ -49,12 +64,18 @@ def run(chosen: Namespace, given: list[str]) -> int:
     if options.get("data"):
         changes["data"] = options["data"]
     if not options.get("recipe"):
+        if is_event_file(changes.get("data", "")):
+            events = event_recipe_from(changes, "train")
+            name = f"{Path(events.recipe.data).stem}-{events.options.time}"
+            return _train(events, options.get("out") or Path("runs") / name, options)
+        _refuse_events(changes)
         recipe = recipe_from(changes, "train")
         folder = (
             options.get("out")
             or Path("runs") / f"{Path(recipe.data).stem}-{recipe.attention.replace(',', '-')}"
         )
         return _train(recipe, folder, options)
+    _refuse_events(changes)
     recipes = read_recipes(options["recipe"])
     only = options.get("only")
     if only is not None and only not in recipes:
@@ -67,13 +88,24 @@ def run(chosen: Namespace, given: list[str]) -> int:
     return _train_all([*recipes], out, given)
 
 
-def _train(recipe: Recipe, folder: Path, options: dict[str, Any]) -> int:
+def _refuse_events(changes: dict[str, Any]) -> None:
+    """Options of events are for events."""
+    if changes.pop("events", None):
+        raise BadInput(
+            "train: options of events were given, but the data is no file of events: a .csv with columns "
+            "sequence, time and type"
+        )
+
+
+def _train(recipe: Recipe | EventRecipe, folder: Path, options: dict[str, Any]) -> int:
     kept = (folder / RESULT).exists() and not options.get("fresh")
     try:
         with watching(recipe.title) as watcher:
-            result = train_run(
-                recipe, folder, fresh=bool(options.get("fresh")), watcher=watcher, root=options.get("root")
-            )
+            fresh, root = bool(options.get("fresh")), options.get("root")
+            if isinstance(recipe, EventRecipe):
+                result = train_event_run(recipe, folder, fresh=fresh, watcher=watcher, root=root)
+            else:
+                result = train_run(recipe, folder, fresh=fresh, watcher=watcher, root=root)
     except Interrupted:
         if is_main():
             say(f"stopped and saved; the same command without --fresh goes on with {folder}")

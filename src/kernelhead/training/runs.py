@@ -1,10 +1,7 @@
 """A run from its recipe to its folder, and a folder back to a model."""
 
-import platform
-import resource
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +36,7 @@ from kernelhead.records import (
 from kernelhead.rng import seeded
 from kernelhead.shapes import check_size
 from kernelhead.training.loop import Watcher, accuracy_and_loss, fit, make_fabric, scores
+from kernelhead.training.places import check_folder, machine_of, peak_on, reset_peak, versions_here
 from kernelhead.training.recipe import Recipe, recipe_from
 from kernelhead.training.store import load_into, load_tensors, prepare_folder
 
@@ -153,7 +151,7 @@ def train_run(
     train, test, part, valid, model = _prepared(recipe, root)
     standardiser, classes = Standardiser.fit(part), train.classes
     if not fresh:
-        _check_folder(folder, recipe)
+        check_folder(folder, recipe.to_dict())
     prepare_folder(folder)
     fabric = make_fabric(recipe)
     main = fabric.is_global_zero
@@ -174,7 +172,7 @@ def train_run(
         "deviation": standardiser.deviation.tolist(),
         "columns": list(train.columns),
     }
-    _reset_peak(fabric.device)
+    reset_peak(fabric.device)
     rows = fit(
         model,
         standardiser.apply(part),
@@ -186,7 +184,7 @@ def train_run(
         facts=facts,
         watcher=watcher,
     )
-    peak = _peak_mib(fabric.device)
+    peak = peak_on(fabric.device)
     fabric.barrier()
     best = max(rows, key=lambda row: (row["valid_accuracy"], -row["valid_loss"]))
     trained = Trained(model, recipe, classes, standardiser, train.columns)
@@ -202,8 +200,8 @@ def train_run(
         "seconds_per_epoch": sum(row["seconds"] for row in rows) / len(rows),
         "peak_memory_mib": peak,
         "seed": recipe.seed,
-        "machine": _machine(fabric.device),
-        "versions": _versions(),
+        "machine": machine_of(fabric.device),
+        "versions": versions_here(),
         "date": datetime.now(UTC).date().isoformat(),
         "train_cases": len(part),
         "valid_cases": len(valid),
@@ -273,6 +271,8 @@ def load_run(folder: Path) -> Trained:
             f"{folder} holds no {WEIGHTS}: not a run folder, or its first epoch is not done"
         )
     tensors, facts = load_tensors(path)
+    if "events" in facts:
+        raise BadInput(f"{folder} holds a run on events; evaluate, predict and report read it, nothing else")
     try:
         recipe = recipe_from(facts["recipe"], str(path))
         standardiser = Standardiser(np.array(facts["mean"]), np.array(facts["deviation"]))
@@ -307,43 +307,3 @@ def _read(recipe: Recipe, root: Path | None) -> tuple[Series, Series | None]:
         what = f"classes that the training part lacks: {', '.join(strange)}" if strange else "no labels"
         raise BadInput(f"{test.name}: the test part has {what}")
     return train, test.arranged(train.columns)
-
-
-def _check_folder(folder: Path, recipe: Recipe) -> None:
-    if not (folder / CONFIG).exists():
-        return
-    before, now = read_json(folder / CONFIG), recipe.to_dict()
-    differ = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-    if differ:
-        changes = ", ".join(f"{name} {before.get(name)!r} -> {now.get(name)!r}" for name in differ)
-        raise BadInput(
-            f"{folder} holds a run of another recipe ({changes}); take another folder or say --fresh"
-        )
-
-
-def _reset_peak(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats(device)
-
-
-def _peak_mib(device: torch.device) -> float:
-    """Most memory in use so far: of the device where there is one, else of this process."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / (2**20 if platform.system() == "Darwin" else 2**10)
-
-
-def _machine(device: torch.device) -> dict[str, str]:
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
-    return {"system": platform.system(), "device": name, "threads": str(torch.get_num_threads())}
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for package in ("kernelhead", "torch", "numpy"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "from source"
-    return found

@@ -1,0 +1,39 @@
+"""Claims of functional time representation (arXiv 1911.12864) where the answer lies in the times alone.
+
+Lag lookup: which event was closest to seven days before the question? Full size, 20,000 sequences and 1,000
+steps; `kernelhead reproduce events` has it with seeds and other encodings.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from kernelhead.training.events import event_jobs, event_run
+
+VERDICTS = {
+    "Features of time find what positions cannot": "holds",
+    "A learned spectrum finds more than a fixed random one": "does not hold",
+}
+RECIPES = Path(__file__).parents[2] / "recipes" / "events.toml"
+
+
+def accuracy(variant: str) -> float:
+    jobs = event_jobs(RECIPES, protocol="clean", seeds=1)
+    (job,) = (job for job in jobs if (job.data, job.variant) == ("lag lookup", variant))
+    return event_run(job).figures["test_accuracy"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", ["bochner", "mercer", "mercer-published"])
+def test_functions_of_time_find_it(variant: str) -> None:
+    assert accuracy(variant) >= (0.93 if variant == "bochner" else 0.97)
+
+
+@pytest.mark.slow
+def test_positions_do_not() -> None:
+    assert accuracy("position") <= 0.35
+
+
+@pytest.mark.slow
+def test_a_fixed_random_spectrum_does_as_well() -> None:
+    assert accuracy("fixed") >= 0.93
