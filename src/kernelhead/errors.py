@@ -32,6 +32,10 @@ class NotConverged(UserWarning):
     """An iteration stopped before its tolerance was met."""
 
 
+class UnseenLevel(UserWarning):
+    """A category that training did not have; it is taken as missing."""
+
+
 def unknown(who: str, what: str, name: object, known: Iterable[str]) -> UnknownName:
     """The error for a name that is not in a list, with the nearest one suggested.
 

@@ -6,7 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernelhead.errors import missing_extra
-from kernelhead.estimators.series import as_seed, as_series
+from kernelhead.estimators.seeds import as_seed
+from kernelhead.estimators.series import as_series
 from kernelhead.training import LandmarkRidge
 
 try:

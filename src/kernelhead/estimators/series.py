@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from kernelhead.data import Series, Standardiser, split
 from kernelhead.errors import missing_extra
+from kernelhead.estimators.seeds import as_seed
 from kernelhead.training import Recipe, Trained, build, fit, make_fabric
 
 try:
@@ -134,12 +135,3 @@ class SeriesClassifier(BaseClassifier):  # type: ignore[misc]
 def as_series(collection: Any, labels: tuple[str, ...] | None) -> Series:
     """aeon's cases are channels by time; ours are time by channels."""
     return Series(tuple(np.asarray(case).T for case in collection), labels, "the given data")
-
-
-def as_seed(random_state: int | np.random.RandomState | None) -> int:
-    """The number that a random state stands for, 0 for none."""
-    if random_state is None:
-        return 0
-    if isinstance(random_state, np.random.RandomState):
-        return int(random_state.randint(2**31))
-    return int(random_state)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kernelhead.errors import BadInput, unknown
-from kernelhead.nn import PrimalAttention, evaluating, ksvd_penalty, record
+from kernelhead.nn import PooledPrimalAttention, PrimalAttention, evaluating, ksvd_penalty, record
 from kernelhead.nn.penalties import REDUCTIONS
 from kernelhead.rng import seeded
 from kernelhead.shapes import check_size
@@ -23,6 +23,7 @@ from kernelhead.training.turns import pass_on
 SCHEDULES = ("cosine", "one_cycle", "constant")
 OPTIMISERS = ("adamw", "radam")
 PRECISIONS = {"32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+PRIMAL = (PrimalAttention, PooledPrimalAttention)  # what has a KSVD penalty
 WARM = 3
 TURN = 8  # steps from one turn to the next, where several runs take turns
 
@@ -310,7 +311,7 @@ class Steps:
         self.lr = torch.tensor(course.lr, device=device) if self.on_gpu else course.lr
         self.optimiser = _optimiser(model, course, self.lr, capturable=self.on_gpu)
         self.average = Average(self.weights, decay=course.ema, steps=course.steps) if course.ema > 0 else None
-        penalised = course.eta > 0 and any(isinstance(each, PrimalAttention) for each in model.modules())
+        penalised = course.eta > 0 and any(isinstance(each, PRIMAL) for each in model.modules())
 
         def objective(inputs: Inputs, targets: Tensor) -> Tensor:
             with _cast(device, course.precision):
