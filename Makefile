@@ -33,7 +33,7 @@ tests: $(STAMP)
 	$(BIN)/pytest -q -n 2 --dist loadfile --timeout 300 --durations 10
 
 gpu-tests:
-	PYTHONPATH=src python3 -m pytest -q -m gpu tests/ops tests/training tests/benchmarks/test_robustness.py
+	PYTHONPATH=src python3 -m pytest -q -m gpu tests/ops tests/models tests/training tests/benchmarks/test_robustness.py
 
 coverage: $(STAMP)
 	$(BIN)/pytest -q -n 2 --dist loadfile --cov --cov-report=term --cov-report=html

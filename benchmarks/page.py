@@ -182,6 +182,24 @@ def _cpu(record: Record, _: dict[str, Record]) -> list[str]:
     ]
 
 
+def _rows(record: Record, _: dict[str, Record]) -> list[str]:
+    good = _good(record)
+    twin = {(row["what"], row["rows"]): row for row in good if row["attention"] == "self"}
+    rows = []
+    for row in good:
+        alone = twin.get((row["what"], row["rows"]))
+        over = f"{row['time']['ms'] / alone['time']['ms']:.1f}" if alone else "-"
+        cells = [f"{row['rows']:,}", row["what"], row["attention"], f"{row['time']['ms'] / 1e3:.3g}", over]
+        rows.append([*cells, _number(row, "peak_mib", 0)])
+    return [
+        "All predictions of one table, and a training step on hidden entries. Under `self` a row sees itself",
+        "only: what is left is the cost of all but looking at other rows. Memory is above that of the start.",
+        "On the CPU times are of one thread by the processor's clock.",
+        "",
+        *_table("rows | what | between rows | seconds | over self | peak, MiB", rows),
+    ]
+
+
 SECTIONS = {
     "core": Section(
         "Cores", "8 heads of 64, rank 32, weights of each sequence, 262,144 points or one row", _core
@@ -197,6 +215,11 @@ SECTIONS = {
     ),
     "rpc": Section(
         "RPC-Attention", "four iterations and four plain calls, 8 heads of 64, 65,536 points", _rpc
+    ),
+    "rows": Section(
+        "Attention between rows of a table",
+        "8 numeric columns of 16 features, depth 4, 4 heads, rank 16, 64 learned points, float32",
+        _rows,
     ),
     "cpu": Section("On the CPU", "float32, width 256, 4 heads, rank 32, 320 landmarks, batch 4", _cpu),
 }

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "kernelhead"
 FLOORS = (
     ("errors",),
-    ("shapes", "rng", "records"),
+    ("shapes", "rng", "records", "units"),
     ("pattern", "data", "report"),
     ("kernels",),
     ("decomposition",),

@@ -66,6 +66,12 @@ RECORDS: dict[str, dict[str, Any]] = {
             {"n": 64, "rival": "SDPA calls", "backend": "flash", "forward": time(1.0), "both": time(2.0)},
         ]
     ),
+    "rows": record(
+        [
+            {"rows": 1000, "what": "step", "attention": "softmax", "time": time(3000.0), "peak_mib": 12.4},
+            {"rows": 1000, "what": "step", "attention": "self", "time": time(1500.0), "peak_mib": 8.0},
+        ]
+    ),
     "causal": record([core(64, "linear, fla", 1.0, 2.0, 4.0)]),
     "cpu": record([{"n": 8, "ratio": 1.7, "lowest": 1.1, "highest": 2.4, "ours_per_point": 2.0}]),
     "ksvd": record(
@@ -103,6 +109,7 @@ RECORDS: dict[str, dict[str, Any]] = {
         "| 64 | RPC, ours | flash | 1.200 | 1.20 (at most 1.15: missed) | 3.000 | 1.50 |",
         "| 64 | linear, fla | 1.000 | 1.00 | 2.000 | 1.00 | 2.00 |",
         "| 8 | 1.7 (at least 1: pass) | 1.1 to 2.4 | 1.00 |",
+        "| 1,000 | step | softmax | 3 | 2.0 | 12 |",
     ],
 )
 def test_the_page_has_the_line(line: str) -> None:

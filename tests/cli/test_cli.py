@@ -472,8 +472,8 @@ def test_help_shows_places_by_a_readable_type(verb: str, capsys: pytest.CaptureF
     assert "<class" not in text
     assert "Path" not in text.replace("Pathfinder", "")
     surgery = ("sites", "graft", "distil", "restore")
-    assert ("type: FOLDER" in text) != (verb in surgery)
-    assert verb not in ("train", "predict", "report", "reproduce", *surgery) or "type: FILE" in text
+    assert ("type: FOLDER" in text) != (verb in (*surgery, "rerank"))
+    assert verb not in ("train", "predict", "report", "reproduce", "rerank", *surgery) or "type: FILE" in text
 
 
 def test_help_says_every_option_of_a_recipe(capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,6 +17,7 @@ VERBS = (
     "graft",
     "distil",
     "restore",
+    "rerank",
     "report",
     "bench",
     "reproduce",

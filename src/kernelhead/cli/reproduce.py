@@ -15,13 +15,16 @@ EXAMPLE = "kernelhead reproduce uea --only JapaneseVowels primal --seeds 3 --wor
 
 def arguments(parser: ArgumentParser) -> None:
     """What the verb takes."""
-    parser.add_argument("field", help="uea, lra, rl, image, text, ablations, graft or vit")
+    parser.add_argument(
+        "field", help="uea, lra, rl, image, text, ablations, graft, vit, events, tables or rerank"
+    )
     parser.add_argument("--only", nargs="+", default=[], help="names of data sets and of variants")
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 0 on")
     parser.add_argument(
         "--protocol",
         default="clean",
-        help="clean: validation data choose; paper (series): the test part does; returns (control): rollouts",
+        help="clean: validation data choose; paper (series): the test part does; returns (control): rollouts;"
+        " transductive (tables): tested rows are seen in training",
     )
     parser.add_argument("--workers", type=int, default=1, help="jobs at a time, one process each")
     parser.add_argument(

@@ -2,9 +2,23 @@
 
 from importlib import import_module
 
-_ROOMS = {"LandmarkClassifier": "landmarks", "SeriesClassifier": "series"}
+_ROOMS = {
+    "EventClassifier": "events",
+    "LandmarkClassifier": "landmarks",
+    "Reranker": "reranker",
+    "SeriesClassifier": "series",
+    "TableClassifier": "tabular",
+    "TableRegressor": "tabular",
+}
 
-__all__ = ["LandmarkClassifier", "SeriesClassifier"]
+__all__ = [
+    "EventClassifier",
+    "LandmarkClassifier",
+    "Reranker",
+    "SeriesClassifier",
+    "TableClassifier",
+    "TableRegressor",
+]
 
 
 def __getattr__(name: str) -> object:

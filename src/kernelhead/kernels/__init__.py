@@ -1,5 +1,6 @@
 """Build: points in, features or entries out."""
 
+from kernelhead.kernels.anchors import anchor_affinity
 from kernelhead.kernels.base import AbstractKernel
 from kernelhead.kernels.features import draw_frequencies, polynomial_features, positive_features, unit_rows
 from kernelhead.kernels.similarity import (
@@ -12,19 +13,44 @@ from kernelhead.kernels.similarity import (
     Relu,
     named_kernel,
 )
+from kernelhead.kernels.time import (
+    AbstractTimeKernel,
+    BochnerKernel,
+    MercerKernel,
+    bochner_features,
+    log_lags,
+    mercer_features,
+    phases,
+    product_features,
+    published_bochner,
+    published_mercer,
+    quantile_frequencies,
+)
 
 __all__ = [
     "KERNELS",
     "AbstractKernel",
+    "AbstractTimeKernel",
+    "BochnerKernel",
     "Cosine",
     "Elu",
     "Exponential",
     "Identity",
+    "MercerKernel",
     "Polynomial",
     "Relu",
+    "anchor_affinity",
+    "bochner_features",
     "draw_frequencies",
+    "log_lags",
+    "mercer_features",
     "named_kernel",
+    "phases",
     "polynomial_features",
     "positive_features",
+    "product_features",
+    "published_bochner",
+    "published_mercer",
+    "quantile_frequencies",
     "unit_rows",
 ]

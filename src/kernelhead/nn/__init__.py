@@ -2,28 +2,37 @@
 
 from kernelhead.nn.base import AbstractKernelAttention, Attended, Moments
 from kernelhead.nn.cores import AbstractCore, LinearCore, PrimalCore, RPCCore, SoftmaxCore, core_of
+from kernelhead.nn.datapoints import AttributeAttention, DatapointAttention
 from kernelhead.nn.heads import merge_heads, split_heads
 from kernelhead.nn.hosts import Sides, Site, find_sites, reading
+from kernelhead.nn.inducing import InducingAttention, PooledPrimalAttention
 from kernelhead.nn.linear import LinearAttention, NystromAttention, PerformerAttention
 from kernelhead.nn.local import LocalMixing
 from kernelhead.nn.modes import evaluating
+from kernelhead.nn.normed import NormedAttention
 from kernelhead.nn.penalties import ksvd_penalty
 from kernelhead.nn.primal import PrimalAttention, PrimalState
 from kernelhead.nn.rpc import RPCAttention, SymmetricAttention
 from kernelhead.nn.scaled import ScaledAttention
 from kernelhead.nn.softmax import SoftmaxAttention, SoftmaxState
 from kernelhead.nn.tape import Tape, record
+from kernelhead.nn.time import TimeAwareAttention, TimeEncoding
 
 __all__ = [
     "AbstractCore",
     "AbstractKernelAttention",
     "Attended",
+    "AttributeAttention",
+    "DatapointAttention",
+    "InducingAttention",
     "LinearAttention",
     "LinearCore",
     "LocalMixing",
     "Moments",
+    "NormedAttention",
     "NystromAttention",
     "PerformerAttention",
+    "PooledPrimalAttention",
     "PrimalAttention",
     "PrimalCore",
     "PrimalState",
@@ -37,6 +46,8 @@ __all__ = [
     "SoftmaxState",
     "SymmetricAttention",
     "Tape",
+    "TimeAwareAttention",
+    "TimeEncoding",
     "core_of",
     "evaluating",
     "find_sites",

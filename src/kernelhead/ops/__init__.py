@@ -19,6 +19,7 @@ from kernelhead.ops.primal import (
     score_moments,
 )
 from kernelhead.ops.pursuit import Pursuit
+from kernelhead.ops.rows import own_attention, own_pattern
 from kernelhead.ops.rpc import (
     rpc_attention,
     rpc_bounds,
@@ -42,6 +43,8 @@ __all__ = [
     "linear_attention",
     "local_mix",
     "nystrom_attention",
+    "own_attention",
+    "own_pattern",
     "performer_attention",
     "prefix_scores",
     "prefix_weights",

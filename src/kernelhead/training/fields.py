@@ -11,12 +11,15 @@ from kernelhead.errors import BadInput, missing_extra, unknown
 from kernelhead.shapes import check_size
 from kernelhead.training.ablations import ABLATIONS_PAGE, ablation_jobs, ablation_run
 from kernelhead.training.control import RL_PAGE, rl_jobs, rl_run
+from kernelhead.training.events import EVENTS_PAGE, event_jobs, event_run
 from kernelhead.training.grid import Job, Outcome, Tell, run_jobs, select
 from kernelhead.training.ledger import Ledger, Row
 from kernelhead.training.lra import LRA_PAGE, lra_jobs, lra_run
 from kernelhead.training.pictures import IMAGE_PAGE, image_jobs, image_run
+from kernelhead.training.reranking import RERANK_PAGE, rerank_jobs, rerank_run
 from kernelhead.training.table import Page, write_page
 from kernelhead.training.transplants import GRAFT_PAGE, graft_jobs, graft_run
+from kernelhead.training.uci import TABLES_PAGE, table_jobs, table_run
 from kernelhead.training.uea import UEA_PAGE, uea_jobs, uea_run
 from kernelhead.training.vits import VIT_PAGE, vit_jobs, vit_run
 from kernelhead.training.words import TEXT_PAGE, text_jobs, text_run
@@ -70,6 +73,9 @@ FIELDS: dict[str, Field] = {
     "ablations": Field(ablation_jobs, ablation_run, ABLATIONS_PAGE),
     "graft": Field(graft_jobs, graft_run, GRAFT_PAGE),
     "vit": Field(vit_jobs, vit_run, VIT_PAGE),
+    "events": Field(event_jobs, event_run, EVENTS_PAGE),
+    "tables": Field(table_jobs, table_run, TABLES_PAGE),
+    "rerank": Field(rerank_jobs, rerank_run, RERANK_PAGE),
 }
 
 
