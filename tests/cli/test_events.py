@@ -61,6 +61,7 @@ def test_next_types_by_default(here: Path) -> None:
         (["turns.csv", "--events.unit", "moons"], "unknown unit 'moons'"),
         (["turns.csv", "--pooling", "last"], "pooling is 'last', which a run on events does not heed"),
         (["turns.csv", "--events.target", "label"], "turns: has no labels"),
+        (["turns.csv", "--events.time", "mercer", "--events.time_width", "32"], "expected a multiple of 11"),
         (
             ["JapaneseVowels", "--events.unit", "days"],
             "options of events were given, but the data is no file of events",
@@ -68,5 +69,6 @@ def test_next_types_by_default(here: Path) -> None:
     ],
 )
 def test_words(here: Path, words: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", *words]) == 2
+    assert main(["train", *words, "--out", "run"]) == 2
     assert sentence in capsys.readouterr().err
+    assert not [*here.glob("run/*")]

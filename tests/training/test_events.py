@@ -24,7 +24,7 @@ from kernelhead.training import (
     markdown,
 )
 from kernelhead.training import event_recipe_from as recipe_of
-from kernelhead.training.event_runs import is_event_run, load_event_run, train_event_run
+from kernelhead.training.event_runs import _built, is_event_run, load_event_run, train_event_run
 from kernelhead.training.events import EVENTS_PAGE, Settings, event_jobs, event_run
 from kernelhead.training.grid import Job
 from kernelhead.training.settings import settings_from
@@ -195,6 +195,25 @@ def test_a_run_of_labels_there_and_back(tmp_path: Path) -> None:
         train_event_run(
             run_of(tmp_path / "train.csv", test=str(tmp_path / "test.csv"), seed=1), tmp_path / "run"
         )
+
+
+@pytest.mark.parametrize(
+    ("options", "width"),
+    [
+        ({}, 32),
+        ({"time": "mercer"}, 44),
+        ({"time": "mercer", "mix": "add"}, 33),
+        ({"time": "mercer", "harmonics": 3, "time_width": 7}, 7),
+        ({"time": "published_mercer"}, 32),
+    ],
+    ids=str,
+)
+def test_the_width_of_a_time_fits_where_none_is_said(options: dict[str, Any], width: int) -> None:
+    periods = {"shortest": 1.0, "longest": 9.0}
+    made = recipe_of(
+        {"data": "log.csv", "width": 33 if width == 7 else 32, "events": {**periods, **options}}, "test"
+    )
+    assert _built(made.recipe, made.options, 3, 3).blocks[0].attention.time.width == width
 
 
 def test_a_run_of_next_types(tmp_path: Path) -> None:

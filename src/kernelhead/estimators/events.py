@@ -32,7 +32,7 @@ class EventClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         mix: of the kernels of events and of times, "concatenate", "add" or "multiply".
         unit: of the times; `Events` are converted to it.
         width: of the model.
-        time_width: features of a time.
+        time_width: features of a time; 0 for the least from 32 on that fits.
         depth: number of layers.
         heads: of each attention.
         rank: of primal layers.
@@ -68,7 +68,7 @@ class EventClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         mix: str = "concatenate",
         unit: str = "days",
         width: int = 32,
-        time_width: int = 32,
+        time_width: int = 0,
         depth: int = 1,
         heads: int = 4,
         rank: int = 16,

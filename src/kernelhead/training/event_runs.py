@@ -28,6 +28,7 @@ from kernelhead.training.store import load_into, load_tensors, prepare_folder, s
 
 TARGETS = ("", "label", "next")
 PRECISIONS = {"32-true": "32", "32": "32", "bf16-mixed": "bf16", "16-mixed": "fp16"}
+LEAST_WIDTH = 32  # of a time, where none is said
 # What a recipe says that a run on events does not heed.
 UNHEEDED = ("norm", "pooling", "position", "devices", "save_steps")
 # Where a run on events starts from, in place of a recipe's own defaults.
@@ -46,7 +47,7 @@ class EventOptions:
         time: encoding of time: bochner, normal, inverse_cdf, fixed, mercer, scalar, position, none,
             published_bochner or published_mercer.
         mix: of the kernels of events and of times: concatenate, add or multiply.
-        time_width: features of a time.
+        time_width: features of a time; 0 for the least from 32 on that its encoding and the heads divide.
         shortest: period at the start; 0 for twice the tenth percentile of waiting times.
         longest: likewise; 0 for twice the longest span of a window.
         harmonics: of a period of mercer.
@@ -63,7 +64,7 @@ class EventOptions:
     unit: str = "days"
     time: str = "bochner"
     mix: str = "concatenate"
-    time_width: int = 32
+    time_width: int = 0
     shortest: float = 0.0
     longest: float = 0.0
     harmonics: int = 5
@@ -75,8 +76,9 @@ class EventOptions:
         for name, value, known in (("target", self.target, TARGETS), ("at", self.at, ASKED)):
             if value not in known:
                 raise unknown("EventOptions", name, value, known)
-        for name in ("time_width", "harmonics", "length"):
+        for name in ("harmonics", "length"):
             check_size("EventOptions", name, getattr(self, name))
+        check_size("EventOptions", "time_width", self.time_width, least=0)
         if not self.shortest >= 0 or not self.longest >= 0:
             raise BadInput(
                 f"EventOptions: shortest is {self.shortest}, longest {self.longest}; expected 0 or more"
@@ -354,12 +356,12 @@ def train_event_run(
         (folder / name).unlink(missing_ok=True)
     if (folder / RESULT).exists():
         return read_json(folder / RESULT)
-    write_json(folder / CONFIG, made.to_dict())
     device = _device(recipe)
     reset_peak(device)
     classes = tuple(sorted({*train.classes, *valid.classes}, key=(train.classes + valid.classes).index))
     tell = (watcher or Watcher()).epoch
     trained, rows = fit_events(train, valid, made, classes=classes, tell=tell)
+    write_json(folder / CONFIG, made.to_dict())
     best = min(rows, key=lambda row: row["valid_loss"])
     accuracy, loss = (None, None) if test is None else trained.accuracy_and_loss(test)
     result: dict[str, Any] = {
@@ -420,12 +422,22 @@ def load_event_run(folder: Path) -> TrainedEvents:
     return TrainedEvents(model.eval(), recipe, options, kinds, classes)
 
 
+def _time_width(recipe: Recipe, options: EventOptions) -> int:
+    """The least from 32 on of whole periods whose sum with the width splits into heads, where it must."""
+    share = 2 * options.harmonics + 1 if options.time == "mercer" else 2
+    least = -(-LEAST_WIDTH // share) * share
+    beside = recipe.width if options.mix == "concatenate" else 0
+    widths = range(least, least + share * recipe.heads, share)
+    fits = (width for width in widths if not beside or (beside + width) % recipe.heads == 0)
+    return next(fits, least)
+
+
 def _built(recipe: Recipe, options: EventOptions, types: int, classes: int) -> EventModel:
     return EventModel(
         types,
         classes,
         width=recipe.width,
-        time_width=options.time_width,
+        time_width=options.time_width or _time_width(recipe, options),
         depth=recipe.depth,
         heads=recipe.heads,
         attention=recipe.attention,
