@@ -24,7 +24,7 @@ def accuracy(variant: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["bochner", "mercer", "mercer-published"])
+@pytest.mark.parametrize("variant", ["bochner", "mercer"])
 def test_functions_of_time_find_it(variant: str) -> None:
     assert accuracy(variant) >= (0.93 if variant == "bochner" else 0.97)
 
