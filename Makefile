@@ -4,13 +4,14 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PYTHON ?=
 STAMP := $(VENV)/.ready
+TIMM := $(VENV)/timm
 OUT ?= runs/japanese-vowels
 
 ifeq ($(filter 3.81 3.82 4.% 5.%,$(MAKE_VERSION)),)
 $(error kernelhead needs GNU make 3.81 or newer, this is "$(MAKE_VERSION)")
 endif
 
-.PHONY: run test lint types tests gpu-tests coverage wheel clean help
+.PHONY: run test lint types tests timm-tests gpu-tests coverage wheel clean help
 
 help:
 	@echo "make run     train three models on JapaneseVowels, print a table, write $(OUT)/report.html"
@@ -20,7 +21,7 @@ help:
 run: $(STAMP)
 	@$(BIN)/kernelhead train --recipe recipes/japanese_vowels.toml --out $(OUT) --fresh
 
-test: lint types tests
+test: lint types tests timm-tests
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -31,6 +32,14 @@ types: $(STAMP)
 
 tests: $(STAMP)
 	$(BIN)/pytest -q -n 2 --dist loadfile --timeout 300 --durations 10
+
+# Beside the environment: where torchvision does not fit its torch, it would take other packages with it.
+timm-tests: $(TIMM)
+	PYTHONPATH=$(TIMM) $(BIN)/pytest -q -n 2 --timeout 300 tests/surgery tests/nn/hosts tests/contracts/test_adapters.py -k timm
+
+$(TIMM): $(STAMP)
+	@rm -rf $@
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $@ --constraint constraints.txt timm torchvision
 
 gpu-tests:
 	PYTHONPATH=src python3 -m pytest -q -m gpu tests/ops tests/models tests/training tests/benchmarks/test_robustness.py

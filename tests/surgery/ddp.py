@@ -1,4 +1,4 @@
-"""Two training steps in two processes; run as a script with the rank and a file for the meeting."""
+"""Two training steps in two processes: a script that takes the rank, a file for the meeting, and cases."""
 
 import copy
 import os
@@ -13,7 +13,8 @@ from kernelhead.nn import ksvd_penalty, record
 from kernelhead.surgery import graft
 from tests.surgery.hosts import built, inputs, output
 
-CASES: list[tuple[str, str, dict[str, Any]]] = [
+Case = tuple[str, str, dict[str, Any]]
+CASES: list[Case] = [
     ("torch_encoder", "primal", {"rank": 3}),
     ("torch_encoder", "rpc", {}),
     ("bert", "primal", {"rank": 3}),
@@ -26,6 +27,7 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     *((host, "primal", {"rank": 3}) for host in ("torch_layer", "torch_decoder", "roberta", "distilbert")),
     *((host, "primal", {"rank": 3}) for host in ("vit", "deit", "llama")),
 ]
+TIMM: list[Case] = [("timm_vit", "primal", {"rank": 3}), ("timm_vit", "rpc", {}), ("timm_vit", "softmax", {})]
 
 
 def train(host: str, core: str, given: dict[str, Any]) -> None:
@@ -58,6 +60,6 @@ if __name__ == "__main__":
     distributed.init_process_group(
         "gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2
     )
-    for case in CASES:
+    for case in TIMM if sys.argv[3] == "timm" else CASES:
         train(*case)
     distributed.destroy_process_group()

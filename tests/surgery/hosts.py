@@ -1,6 +1,5 @@
 """Tiny hosts of every family, with inputs that have padding: one line a host."""
 
-import importlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -101,9 +100,9 @@ def _hugging(name: str, **options: Any) -> Callable[[], nn.Module]:
 
 
 def _timm() -> nn.Module:
-    pytest.importorskip("timm", exc_type=ImportError) if mend_torchvision() else pytest.skip("no torchvision")
-    timm = importlib.import_module("timm")
-    return timm.create_model(
+    if not mend_torchvision():
+        pytest.skip("no torchvision")
+    return pytest.importorskip("timm").create_model(
         "vit_tiny_patch16_224", img_size=8, patch_size=4, embed_dim=32, depth=2, num_heads=4, num_classes=5
     )
 
