@@ -1,9 +1,8 @@
 """Sequences of events at irregular times: their type, their files, and a task that only times can answer."""
 
-import csv
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from io import BytesIO, StringIO
+from io import BytesIO
 from math import isfinite
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kernelhead.data.rows import csv_rows
 from kernelhead.data.series import Indices, _by_number, _chosen
 from kernelhead.data.sources import check_part, in_part, read_checked
 from kernelhead.errors import BadInput
@@ -289,7 +289,7 @@ class _Sequence:
 
 def _read_csv(path: Path, unit: str) -> Events:
     found: dict[str, _Sequence] = {}
-    for where, row in _rows(path):
+    for where, row in csv_rows("read_events", path, _check_header):
         name, kind, label = row["sequence"], row["type"], row.get("label")
         empty = [column for column in ("sequence", "type", "label") if row.get(column) == ""]
         if empty:
@@ -314,28 +314,10 @@ def _read_csv(path: Path, unit: str) -> Events:
     return replace(made, labels=labels or None, ids=tuple(found))
 
 
-def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Every row by column, after the place to name when something is wrong with it."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise BadInput(f"read_events: {path}: {error.reason} in UTF-8, byte {error.start}") from error
-    reader = csv.reader(StringIO(text, newline=""), strict=True)
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        missing = [name for name in COLUMNS if header.count(name) != 1]
-        if missing:
-            raise BadInput(
-                f"read_events: {path}, line 1: expected one column `{missing[0]}`, got {','.join(header)!r}"
-            )
-        for fields in reader:
-            where = f"read_events: {path}, line {reader.line_num}"
-            if fields and len(fields) != len(header):
-                raise BadInput(f"{where}: {len(fields)} fields, expected {len(header)} as in the header")
-            if fields:
-                yield where, dict(zip(header, map(str.strip, fields), strict=True))
-    except csv.Error as error:
-        raise BadInput(f"read_events: {path}, line {reader.line_num}: {error}") from error
+def _check_header(where: str, header: list[str]) -> None:
+    missing = [name for name in COLUMNS if header.count(name) != 1]
+    if missing:
+        raise BadInput(f"{where}: expected one column `{missing[0]}`, got {','.join(header)!r}")
 
 
 def _number(where: str, text: str) -> float:

@@ -2,8 +2,7 @@
 
 import csv
 import os
-from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from io import StringIO
 from math import isfinite
@@ -14,6 +13,7 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from kernelhead.data.rows import csv_rows
 from kernelhead.data.series import Series
 from kernelhead.errors import BadInput, ShapeError, missing_extra, unknown
 from kernelhead.records import write_text
@@ -305,7 +305,7 @@ class _Case:
 def _read_csv(path: Path, split: str) -> Series:
     found: dict[str, _Case] = {}
     columns: tuple[str, ...] = ()
-    for where, row in _csv_rows(path):
+    for where, row in csv_rows("read_series", path, _check_header):
         columns = columns or tuple(name for name in row if name not in ("case", "time", "label"))
         name, label = row.pop("case"), row.pop("label", None)
         if not name or label == "":
@@ -324,37 +324,15 @@ def _read_csv(path: Path, split: str) -> Series:
     return Series(cases, labels or None, path.stem, ids=tuple(found), columns=columns)
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
-    """Every row by column, after the place to name when something is wrong with it."""
-    reader = csv.reader(StringIO(_text(path), newline=""), strict=True)
-    try:
-        header = [name.strip() for name in next(reader, [])]
-        where = f"read_series: {path}, line 1"
-        if not any(header):
-            raise BadInput(f"{where}: the file is empty, expected a header")
-        if len(set(header)) != len(header) or "" in header:
-            raise BadInput(f"{where}: a column has no name or another's in {','.join(header)}")
-        if "case" not in header:
-            raise BadInput(f"{where}: no column `case` in {','.join(header)}")
-        if not set(header) - {"case", "time", "label"}:
-            raise BadInput(f"{where}: no channel beside {','.join(header)}")
-        for fields in reader:
-            where = f"read_series: {path}, line {reader.line_num}"
-            if fields and len(fields) != len(header):
-                raise BadInput(f"{where}: {len(fields)} fields, expected {len(header)} as in the header")
-            if fields:
-                yield where, dict(zip(header, map(str.strip, fields), strict=True))
-    except csv.Error as error:
-        raise BadInput(f"read_series: {path}, line {reader.line_num}: {error}") from error
-
-
-def _text(path: Path) -> str:
-    raw = path.read_bytes().removeprefix(BOM_UTF8)
-    try:
-        return raw.decode()
-    except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        raise BadInput(f"read_series: {path}, line {line}: {error.reason} in UTF-8") from error
+def _check_header(where: str, header: list[str]) -> None:
+    if not any(header):
+        raise BadInput(f"{where}: the file is empty, expected a header")
+    if len(set(header)) != len(header) or "" in header:
+        raise BadInput(f"{where}: a column has no name or another's in {','.join(header)}")
+    if "case" not in header:
+        raise BadInput(f"{where}: no column `case` in {','.join(header)}")
+    if not set(header) - {"case", "time", "label"}:
+        raise BadInput(f"{where}: no channel beside {','.join(header)}")
 
 
 def _number(where: str, column: str, text: str) -> float:

@@ -144,13 +144,8 @@ class PooledPrimalAttention(AbstractKernelAttention):
         head = check_heads(who, width, heads)
         check_size(who, "rank", rank)
         check_size(who, "landmarks", landmarks)
-        self.width, self.heads, self.rank, self.landmarks, self.kernel = (
-            width,
-            heads,
-            rank,
-            landmarks,
-            Cosine(),
-        )
+        self.width, self.heads, self.rank, self.landmarks = width, heads, rank, landmarks
+        self.kernel = Cosine()
         self.norm = SideNorm(width, norm, epsilon=epsilon)
         self.points = nn.Parameter(torch.randn(heads, landmarks, head))
         self.pool, self.out = nn.Linear(width, width), nn.Linear(width, width)

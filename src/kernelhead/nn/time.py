@@ -363,6 +363,16 @@ def _ladder(shortest: float, longest: float, count: int, *, base: float = e) -> 
     return torch.linspace(log(shortest, base), log(longest, base), count)
 
 
+def width_share(kind: str, *, preset: str | None = None, harmonics: int = 5) -> int:
+    """What the width of an encoding is a multiple of.
+
+    Example:
+        >>> width_share("bochner"), width_share("mercer", harmonics=3)
+        (2, 7)
+    """
+    return {"bochner": 2, "mercer": 1 if preset else 2 * harmonics + 1}.get(kind, 1)
+
+
 def _check_options(made: TimeEncoding) -> None:
     who, kind = "TimeEncoding", made.kind
     for what, name, known in (
@@ -383,6 +393,6 @@ def _check_options(made: TimeEncoding) -> None:
     if made.spectrum not in fits:
         how = kind if made.preset is None else f"{made.preset} {kind}"
         raise BadInput(f"{who}: spectrum {made.spectrum!r} is none of a {how}: {', '.join(fits)}")
-    share = {"bochner": 2, "mercer": 1 if made.preset else 2 * made.harmonics + 1}.get(kind, 1)
+    share = width_share(kind, preset=made.preset, harmonics=made.harmonics)
     if made.width % share:
         raise BadInput(f"{who}: width is {made.width}, expected a multiple of {share} for {kind}")

@@ -16,6 +16,8 @@ from kernelhead.data.sources import in_part
 from kernelhead.errors import BadInput, CheckpointError, unknown
 from kernelhead.inspection import spectra, spectrum_record
 from kernelhead.models import EventModel
+from kernelhead.models.events import ENCODINGS
+from kernelhead.nn.time import width_share
 from kernelhead.records import CONFIG, METRICS, RESULT, SPECTRUM, WEIGHTS, read_json, write_json, write_lines
 from kernelhead.rng import seeded
 from kernelhead.shapes import check_size
@@ -424,7 +426,8 @@ def load_event_run(folder: Path) -> TrainedEvents:
 
 def _time_width(recipe: Recipe, options: EventOptions) -> int:
     """The least from 32 on of whole periods whose sum with the width splits into heads, where it must."""
-    share = 2 * options.harmonics + 1 if options.time == "mercer" else 2
+    kind = ENCODINGS.get(options.time, {"kind": options.time})  # what is none the model names
+    share = width_share(kind["kind"], preset=kind.get("preset"), harmonics=options.harmonics)
     least = -(-LEAST_WIDTH // share) * share
     beside = recipe.width if options.mix == "concatenate" else 0
     widths = range(least, least + share * recipe.heads, share)

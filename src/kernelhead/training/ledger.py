@@ -18,6 +18,7 @@ import torch
 
 from kernelhead.errors import BadInput
 from kernelhead.records import read_json, write_text
+from kernelhead.training.places import machine_of
 
 Row = dict[str, Any]
 CELL = ("data", "variant", "protocol")
@@ -99,8 +100,7 @@ def digest(table: Mapping[str, Any]) -> str:
 
 def machine() -> dict[str, str]:
     """Where this process computes: system, GPU if it used one or processor, threads."""
-    device = torch.cuda.get_device_name() if _used_gpu() else platform.machine()
-    return {"system": platform.system(), "device": device, "threads": str(torch.get_num_threads())}
+    return machine_of(torch.device("cuda" if _used_gpu() else "cpu"))
 
 
 def versions() -> dict[str, str]:
