@@ -203,6 +203,7 @@ def test_a_masked_column_is_learned() -> None:
     assert float(error) < 0.2
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of the compiler
 @pytest.mark.gpu
 @pytest.mark.parametrize("compiled", [False, True], ids=["plain", "compiled"])
 def test_a_course_on_the_gpu_counts_in_its_graph(compiled: bool) -> None:

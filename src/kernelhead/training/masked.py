@@ -119,9 +119,8 @@ def mask_entries(
         raise BadInput(f"{who}: target is {target}, expected a column from 0 to {len(model.widths) - 1}")
     check_mask(who, train_rows, values, "train_rows")
     check_mask(who, row_mask, values, "row_mask")
-    is_target = torch.zeros(missing.shape[-1], dtype=torch.bool, device=missing.device)
-    is_target[target] = True
-    rate = torch.where(is_target, masking.targets, masking.features).to(values.dtype)
+    is_target = torch.arange(missing.shape[-1], device=missing.device) == target
+    rate = values.new_full(is_target.shape, masking.features).masked_fill(is_target, masking.targets)
     known = ~missing if row_mask is None else ~missing & row_mask.unsqueeze(-1)
     learned = known if train_rows is None else known & (train_rows.unsqueeze(-1) | ~is_target)
     draw = torch.rand(2, *missing.shape, dtype=values.dtype, device=values.device)
