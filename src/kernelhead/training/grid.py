@@ -264,9 +264,10 @@ def _locally(task: _Task, jobs: Sequence[Job], workers: int) -> Generator[tuple[
                 job = waiting.popleft()
                 receive, send = context.Pipe(duplex=False)
                 process = context.Process(target=_child, args=(send, task, job))
+                # Known before it runs, so that Ctrl-C at any moment ends it.
+                running[receive] = job, process
                 process.start()
                 send.close()
-                running[receive] = job, process
             for ready in cast(list[Connection], wait([*running])):
                 job, process = running.pop(ready)
                 with ready:
@@ -274,8 +275,9 @@ def _locally(task: _Task, jobs: Sequence[Job], workers: int) -> Generator[tuple[
                 yield job, row
     finally:
         for _, process in running.values():
-            process.terminate()
-            process.join()
+            if process.pid is not None:
+                process.terminate()
+                process.join()
 
 
 def _received(ready: Connection, task: _Task, job: Job, process: Any) -> Row:

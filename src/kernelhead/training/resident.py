@@ -25,6 +25,7 @@ OPTIMISERS = ("adamw", "radam")
 PRECISIONS = {"32": None, "tf32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 PRIMAL = (PrimalAttention, PooledPrimalAttention)  # what has a KSVD penalty
 WARM = 3
+AHEAD = 64  # steps whose cases are chosen at a time at least: a copy to the device waits for it
 TURN = 8  # steps from one turn to the next, where several runs take turns
 
 Inputs = Tensor | tuple[Tensor, ...]
@@ -305,7 +306,8 @@ class Steps:
         self.rates, self.losses = course.rates().to(device), torch.zeros(course.steps, device=device)
         self.number, self.spot = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
         self.epoch = len(y) // course.batch
-        self.order = torch.zeros(self.epoch, course.batch, dtype=torch.int64, device=device)
+        self.ahead = -(-AHEAD // self.epoch)
+        self.order = torch.zeros(self.ahead * self.epoch, course.batch, dtype=torch.int64, device=device)
         self.source = torch.Generator().manual_seed(course.seed)
         self.weights = [weight for weight in model.parameters() if weight.requires_grad]
         self.lr = torch.tensor(course.lr, device=device) if self.on_gpu else course.lr
@@ -325,10 +327,11 @@ class Steps:
         self.objective = torch.compile(objective, dynamic=False) if compiled else objective
 
     def shuffle(self, number: int) -> None:
-        """A new order of the cases where an epoch begins."""
-        if number % self.epoch == 0:
-            drawn = torch.randperm(len(self.y), generator=self.source)[: self.order.numel()]
-            self.order.copy_(drawn.view_as(self.order))
+        """New orders of the cases where an epoch begins; of several where epochs are short."""
+        if number % len(self.order) == 0:
+            kept = self.epoch * self.course.batch
+            drawn = [torch.randperm(len(self.y), generator=self.source)[:kept] for _ in range(self.ahead)]
+            self.order.copy_(torch.cat(drawn).view_as(self.order))
             self.spot.zero_()
 
     def step(self) -> None:
