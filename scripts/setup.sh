@@ -24,7 +24,7 @@ fi
 echo "Setting up $venv with $($python --version): a few minutes, once."
 "$python" -m venv "$venv"
 "$venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --constraint constraints.txt --editable ".[cli,ts,gpu,hf,onnx,test,dev]"
+    --constraint constraints.txt --editable ".[cli,ts,gpu,hf,onnx,causal,ot,test,dev]"
 if "$venv/bin/python" -m pip list 2>/dev/null | grep -qiE '^(nvidia|cuda)'; then
     echo "note: CUDA packages came with torch; for a CPU-only environment install torch's CPU build first." >&2
 fi

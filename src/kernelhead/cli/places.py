@@ -31,7 +31,7 @@ def check_place(who: str, file: Path) -> None:
     Raises:
         BadInput: it is a folder, or the folder it goes to is none or cannot be written.
     """
-    folder = next(each for each in file.absolute().parents if each.exists())
+    folder = next((each for each in file.absolute().parents if each.exists()), file)
     if file.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise BadInput(f"{who}: {file} cannot be written: it is a folder, or is in no folder that can be")
 
