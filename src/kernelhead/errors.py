@@ -16,6 +16,10 @@ class BadInput(KernelheadError, ValueError):
     """A value or a file that is not what was expected."""
 
 
+class Degenerate(BadInput):
+    """Numbers from which nothing follows, such as rows of attention that are all the same."""
+
+
 class UnknownName(KernelheadError, ValueError):
     """A name that nothing answers to; the nearest known one is suggested."""
 

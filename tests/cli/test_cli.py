@@ -472,7 +472,7 @@ def test_help_shows_places_by_a_readable_type(verb: str, capsys: pytest.CaptureF
     assert "<class" not in text
     assert "Path" not in text.replace("Pathfinder", "")
     surgery = ("sites", "graft", "distil", "restore")
-    assert ("type: FOLDER" in text) != (verb in (*surgery, "rerank"))
+    assert ("type: FOLDER" in text) != (verb in (*surgery, "rerank", "plan"))
     assert verb not in ("train", "predict", "report", "reproduce", "rerank", *surgery) or "type: FILE" in text
 
 

@@ -15,6 +15,7 @@ from kernelhead.nn import (
     NormedAttention,
     NystromAttention,
     PerformerAttention,
+    PolynomialAttention,
     PooledPrimalAttention,
     PrimalAttention,
     RPCAttention,
@@ -23,6 +24,7 @@ from kernelhead.nn import (
     SymmetricAttention,
     TimeAwareAttention,
     TimeEncoding,
+    WideAttention,
     record,
 )
 from kernelhead.rng import seeded
@@ -44,6 +46,7 @@ MEMBERS: dict[str, Build] = {
     "performer": lambda: PerformerAttention(8, heads=2),
     "performer_causal": lambda: PerformerAttention(8, heads=2, causal=True),
     "nystrom": lambda: NystromAttention(8, heads=2, landmarks=3),
+    "polynomial": lambda: PolynomialAttention(8, heads=2),
     "symmetric": lambda: SymmetricAttention(8, heads=2),
     "symmetric_causal": lambda: SymmetricAttention(8, heads=2, causal=True),
     "rpc": lambda: RPCAttention(8, heads=2, strength=0.5),
@@ -52,6 +55,7 @@ MEMBERS: dict[str, Build] = {
     "rpc_causal": lambda: RPCAttention(8, heads=2, causal=True, preset="corrected"),
     "scaled_exact": lambda: ScaledAttention(8, heads=2),
     "scaled_scalar": lambda: ScaledAttention(8, heads=2, mode="scalar"),
+    "wide": lambda: WideAttention(8, heads=2, head_width=5),
     "normed": lambda: NormedAttention(8, heads=2, scale="input"),
     "normed_query": lambda: NormedAttention(8, heads=2, norm="query", epsilon=1e-12),
     "inducing": lambda: InducingAttention(8, heads=2, inducing=3),

@@ -1,6 +1,7 @@
 """kernelhead inspect: read the attention of a trained run, or of someone else's model."""
 
 from dataclasses import fields
+from itertools import permutations
 
 from jsonargparse import ArgumentParser, Namespace
 from rich.table import Table
@@ -13,30 +14,35 @@ from kernelhead.data import read_series
 from kernelhead.errors import BadInput, unknown
 from kernelhead.inspection import (
     Alignment,
+    Flow,
     HeadAlignment,
     LayerSpectrum,
     alignment,
+    flow_record,
     host_sides,
     kpca_record,
+    model_flow,
+    named_groups,
     plan,
     plan_record,
     spectra,
     spectrum_record,
 )
-from kernelhead.records import CONFIG, KPCA, SPECTRUM, write_json
+from kernelhead.records import CONFIG, FLOW, KPCA, SPECTRUM, write_json
 from kernelhead.surgery import is_host, open_host, read_inputs
 from kernelhead.training import load_run
 
 HELP = (
-    "read the attention of a run or of any model: the spectrum of every head, or whether it is a kernel PCA"
+    "read the attention of a run or of any model: the spectrum of every head, whether it is a kernel PCA, "
+    "or what flows between groups of points"
 )
 EXAMPLE = "kernelhead inspect spectrum runs/mine"
-READINGS = ("spectrum", "kpca")
+READINGS = {"spectrum": SPECTRUM, "kpca": KPCA, "flow": FLOW}
 
 
 def arguments(parser: ArgumentParser) -> None:
     """What the verb takes."""
-    parser.add_argument("reading", help="what to read: spectrum or kpca")
+    parser.add_argument("reading", help="what to read: spectrum, kpca or flow")
     parser.add_argument("run", type=FOLDER, help=f"run folder; or {MODEL}")
     parser.add_argument(
         "data", nargs="?", help="data set or file; the run's own by default; text, .npy or .npz for a model"
@@ -44,6 +50,9 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--weights", type=FILE, help="of a model: safetensors of timm's or a function's")
     parser.add_argument("--length", type=int, default=128, help="of a model: tokens of a text, at most")
     parser.add_argument("--plan", type=float, help="of a model: which layers can go primal within this error")
+    parser.add_argument("--groups", nargs="+", default=[], help="of flow: such as first=0:16 rest=16:")
+    parser.add_argument("--rows", default="stochastic", help="of flow: absolute for patterns of any sign")
+    parser.add_argument("--under", default="", help="of flow and a model: path of the part to read")
     parser.add_argument("--out", type=FOLDER, help="of a model: folder for the records, which `report` takes")
     parser.add_argument("--split", default="train", help="train or test")
     parser.add_argument("--cases", type=int, default=16, help="cases to read from")
@@ -62,10 +71,12 @@ def run(chosen: Namespace, given: list[str]) -> int:
     series = read_series(chosen.data or trained.recipe.data, split=chosen.split, root=chosen.root)
     if chosen.reading == "kpca":
         aligned, record = trained.alignments(series, cases=chosen.cases, seed=chosen.seed)
-        write_json(chosen.run / KPCA, record)
+    elif chosen.reading == "flow":
+        groups = named_groups(chosen.groups)
+        flow, record = trained.flow(series, groups, cases=chosen.cases, rows=chosen.rows)
     else:
         found, record = trained.spectra(series, cases=chosen.cases)
-        write_json(chosen.run / SPECTRUM, record)
+    write_json(chosen.run / READINGS[chosen.reading], record)
     if chosen.json:
         say_json(record)
         return 0
@@ -73,6 +84,9 @@ def run(chosen: Namespace, given: list[str]) -> int:
     if chosen.reading == "kpca":
         _say_alignments(aligned, record["skipped"])
         say(f"{read}; baselines from seed {record['seed']}")
+    elif chosen.reading == "flow":
+        _say_flow(flow)
+        say(read)
     else:
         _say_spectra(found)
         say(f"{read}; energy: sum of squares")
@@ -98,6 +112,12 @@ def _inspect_host(chosen: Namespace) -> int:
         record = kpca_record(sides, aligned, cases=cases, length=length, seed=chosen.seed)
         if not chosen.json:
             _say_alignments(aligned, record["skipped"])
+    elif chosen.reading == "flow":
+        groups = named_groups(chosen.groups)
+        flow = model_flow(host.model, batch, groups, under=chosen.under, rows=chosen.rows)
+        length, record = flow.points, flow_record(flow)
+        if not chosen.json:
+            _say_flow(flow)
     else:
         found = spectra(host.model, batch)
         length = max(len(layer.heads[0]) for layer in found)
@@ -110,7 +130,7 @@ def _inspect_host(chosen: Namespace) -> int:
             say("" if planned is None else str(planned))
     if chosen.out is not None:
         write_json(chosen.out / CONFIG, {"name": str(chosen.run), "data": str(chosen.data)})
-        write_json(chosen.out / (KPCA if chosen.reading == "kpca" else SPECTRUM), record)
+        write_json(chosen.out / READINGS[chosen.reading], record)
     read = f"{cases} cases of {chosen.data}, at most {length} points"
     if chosen.json:
         say_json(record)
@@ -128,6 +148,24 @@ def _say_spectra(found: list[LayerSpectrum]) -> None:
             rank = f"{layer.effective_rank[head]:.1f}"
             table.add_row(*first, str(head), f"{values[0]:.4g}", rank, *map(str, ranks))
     CONSOLE.print(table)
+
+
+def _say_flow(found: Flow) -> None:
+    table = Table(title="flow between groups", title_justify="left")
+    for heading in ("layer", "who reads", "from", "alone", "cumulated", "uniform", "regrouped", "relative"):
+        table.add_column(heading, justify="left" if heading in ("layer", "who reads", "from") else "right")
+    columns = found.single, found.cumulative, found.uniform, found.regrouped, found.relative
+    for layer, path in enumerate(found.paths):
+        for reader, source in permutations(range(len(found.names)), 2):
+            numbers = (f"{float(each[layer, reader, source]):.4f}" for each in columns)
+            first = path if (reader, source) == (0, 1) else ""
+            table.add_row(first, found.names[reader], found.names[source], *numbers)
+    CONSOLE.print(table)
+    sizes = (f"{name} {size:g}" for name, size in zip(found.names, found.sizes.tolist(), strict=True))
+    say(
+        f"inter-modality flow {float(found.imf[-1]):.4f}, {float(found.relative_imf[-1]):.3f} of uniform; "
+        f"mean points: {', '.join(sizes)}; {found.skipped} cases without a point in every group"
+    )
 
 
 def _say_alignments(found: dict[str, Alignment], skipped: dict[str, str]) -> None:

@@ -7,7 +7,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from kernelhead.cli.places import FILE, FOLDER
 from kernelhead.cli.terminal import say
-from kernelhead.training import jobs_of, reproduce, standing
+from kernelhead.training import FIELDS, jobs_of, reproduce, standing
 
 HELP = "train the grid of a field, going on where it stopped, into a ledger and a table"
 EXAMPLE = "kernelhead reproduce uea --only JapaneseVowels primal --seeds 3 --workers 2"
@@ -15,9 +15,7 @@ EXAMPLE = "kernelhead reproduce uea --only JapaneseVowels primal --seeds 3 --wor
 
 def arguments(parser: ArgumentParser) -> None:
     """What the verb takes."""
-    parser.add_argument(
-        "field", help="uea, lra, rl, image, text, ablations, graft, vit, events, tables or rerank"
-    )
+    parser.add_argument("field", help=f"one of {', '.join(FIELDS)}")
     parser.add_argument("--only", nargs="+", default=[], help="names of data sets and of variants")
     parser.add_argument("--seeds", type=int, default=3, help="how many, from 0 on")
     parser.add_argument(

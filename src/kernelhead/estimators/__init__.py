@@ -3,21 +3,25 @@
 from importlib import import_module
 
 _ROOMS = {
+    "CooccurrenceEmbedding": "cooccurrence",
     "EventClassifier": "events",
     "LandmarkClassifier": "landmarks",
     "Reranker": "reranker",
     "SeriesClassifier": "series",
     "TableClassifier": "tabular",
     "TableRegressor": "tabular",
+    "TransportClassifier": "transport",
 }
 
 __all__ = [
+    "CooccurrenceEmbedding",
     "EventClassifier",
     "LandmarkClassifier",
     "Reranker",
     "SeriesClassifier",
     "TableClassifier",
     "TableRegressor",
+    "TransportClassifier",
 ]
 
 

@@ -44,6 +44,8 @@ class _TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         context: int = 4096,
         categorical: Sequence[int | str] = (),
         evaluation: str = "inductive",
+        head: str = "learned",
+        radius: float = 0.0,
         device: str = "cpu",
         random_state: int | np.random.RandomState | None = None,
     ) -> None:
@@ -64,6 +66,8 @@ class _TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
         self.context = context
         self.categorical = categorical
         self.evaluation = evaluation
+        self.head = head
+        self.radius = radius
         self.device = device
         self.random_state = random_state
 
@@ -141,6 +145,8 @@ class _TableEstimator(BaseEstimator, ABC):  # type: ignore[misc]
             patience=PATIENCE if self.steps == AUTO and not self.features else 0,
             context=self.context,
             evaluation=self.evaluation,
+            head=self.head,
+            radius=self.radius,
         )
 
 
@@ -173,6 +179,9 @@ class TableClassifier(ClassifierMixin, _TableEstimator):  # type: ignore[misc]
         categorical: names or places of columns of numbers that are categories.
         evaluation: "inductive", or "transductive": rows predicted in one call see each other, and `fit`
             takes them as `unlabelled`.
+        head: "learned", or "dummies": taught to tell dummy classes on a ring apart and then frozen, so that
+            attention must carry rows to them; see the docs on transport.
+        radius: of that ring, in deviations of a dummy class; 0 for three times the number of classes.
         device: to train and predict on, such as "cuda".
         random_state: seed; None stands for 0.
 

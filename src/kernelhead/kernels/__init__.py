@@ -2,6 +2,7 @@
 
 from kernelhead.kernels.anchors import anchor_affinity
 from kernelhead.kernels.base import AbstractKernel
+from kernelhead.kernels.cooccurrence import CooccurrenceKernel, association, count_pairs
 from kernelhead.kernels.features import draw_frequencies, polynomial_features, positive_features, unit_rows
 from kernelhead.kernels.similarity import (
     KERNELS,
@@ -32,6 +33,7 @@ __all__ = [
     "AbstractKernel",
     "AbstractTimeKernel",
     "BochnerKernel",
+    "CooccurrenceKernel",
     "Cosine",
     "Elu",
     "Exponential",
@@ -40,7 +42,9 @@ __all__ = [
     "Polynomial",
     "Relu",
     "anchor_affinity",
+    "association",
     "bochner_features",
+    "count_pairs",
     "draw_frequencies",
     "log_lags",
     "mercer_features",

@@ -1,6 +1,7 @@
 """Apply, as modules: each projects, calls an op and joins."""
 
 from kernelhead.nn.base import AbstractKernelAttention, Attended, Moments
+from kernelhead.nn.cooccurrence import DistributionalAttention, start_from_kernel
 from kernelhead.nn.cores import AbstractCore, LinearCore, PrimalCore, RPCCore, SoftmaxCore, core_of
 from kernelhead.nn.datapoints import AttributeAttention, DatapointAttention
 from kernelhead.nn.heads import merge_heads, split_heads
@@ -11,12 +12,14 @@ from kernelhead.nn.local import LocalMixing
 from kernelhead.nn.modes import evaluating
 from kernelhead.nn.normed import NormedAttention
 from kernelhead.nn.penalties import ksvd_penalty
+from kernelhead.nn.polynomial import PolynomialAttention
 from kernelhead.nn.primal import PrimalAttention, PrimalState
 from kernelhead.nn.rpc import RPCAttention, SymmetricAttention
 from kernelhead.nn.scaled import ScaledAttention
 from kernelhead.nn.softmax import SoftmaxAttention, SoftmaxState
 from kernelhead.nn.tape import Tape, record
 from kernelhead.nn.time import TimeAwareAttention, TimeEncoding
+from kernelhead.nn.wide import WideAttention
 
 __all__ = [
     "AbstractCore",
@@ -24,6 +27,7 @@ __all__ = [
     "Attended",
     "AttributeAttention",
     "DatapointAttention",
+    "DistributionalAttention",
     "InducingAttention",
     "LinearAttention",
     "LinearCore",
@@ -32,6 +36,7 @@ __all__ = [
     "NormedAttention",
     "NystromAttention",
     "PerformerAttention",
+    "PolynomialAttention",
     "PooledPrimalAttention",
     "PrimalAttention",
     "PrimalCore",
@@ -48,6 +53,7 @@ __all__ = [
     "Tape",
     "TimeAwareAttention",
     "TimeEncoding",
+    "WideAttention",
     "core_of",
     "evaluating",
     "find_sites",
@@ -56,4 +62,5 @@ __all__ = [
     "reading",
     "record",
     "split_heads",
+    "start_from_kernel",
 ]

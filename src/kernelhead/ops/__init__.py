@@ -1,9 +1,15 @@
 """Apply, as functions: check axes, then compute."""
 
+from kernelhead.ops.distributional import (
+    distributional_pattern,
+    distributional_profiles,
+    distributional_scores,
+)
 from kernelhead.ops.eager.rpc import PursuitTrace, RPCState
 from kernelhead.ops.factored import factored_attention, factored_pattern
 from kernelhead.ops.linear import linear_attention, nystrom_attention, performer_attention
 from kernelhead.ops.local import local_mix
+from kernelhead.ops.polynomial import polynomial_attention
 from kernelhead.ops.primal import (
     gather_landmarks,
     landmark_index,
@@ -29,23 +35,39 @@ from kernelhead.ops.rpc import (
     rpc_trace,
 )
 from kernelhead.ops.scaled import scaled_values, values_less_matrix, values_less_pattern
+from kernelhead.ops.separation import (
+    generic_rank,
+    log_separation_rank,
+    nested_sums,
+    separation_bounds,
+)
 from kernelhead.ops.softmax import softmax_attention, softmax_pattern
+from kernelhead.ops.transport import Sinkhorn, normalised_scores, sinkhorn, squared_distances
 
 __all__ = [
     "Pursuit",
     "PursuitTrace",
     "RPCState",
+    "Sinkhorn",
+    "distributional_pattern",
+    "distributional_profiles",
+    "distributional_scores",
     "factored_attention",
     "factored_pattern",
     "gather_landmarks",
+    "generic_rank",
     "landmark_index",
     "landmark_weights",
     "linear_attention",
     "local_mix",
+    "log_separation_rank",
+    "nested_sums",
+    "normalised_scores",
     "nystrom_attention",
     "own_attention",
     "own_pattern",
     "performer_attention",
+    "polynomial_attention",
     "prefix_scores",
     "prefix_weights",
     "primal_attention",
@@ -62,8 +84,11 @@ __all__ = [
     "running_means",
     "scaled_values",
     "score_moments",
+    "separation_bounds",
+    "sinkhorn",
     "softmax_attention",
     "softmax_pattern",
+    "squared_distances",
     "values_less_matrix",
     "values_less_pattern",
 ]

@@ -12,6 +12,9 @@ from typing import Any
 from kernelhead import records
 from kernelhead.errors import BadInput, missing_extra
 from kernelhead.report.charts import GLYPHS, PALETTE, Line, alignment_lines, chart, spectrum_lines
+from kernelhead.report.flows import check_flow, flow_chart, flow_rows
+from kernelhead.report.graphs import check_graph, pictures
+from kernelhead.report.transports import FIGURES, check_transport, transport_charts, transport_rows
 
 _RANKS = {
     "effective_rank": "Effective rank",
@@ -42,6 +45,9 @@ class _Run:
     result: dict[str, Any]
     spectrum: dict[str, Any]
     kpca: dict[str, Any]
+    flow: dict[str, Any]
+    graph: dict[str, Any]
+    transport: dict[str, Any]
 
     @property
     def name(self) -> str:
@@ -129,6 +135,25 @@ def write_report(runs: Sequence[Path], out: Path, *, title: str = "kernelhead re
         rank_names=list(_RANKS.values()),
         alignments=[(path, svg and Markup(svg), rows) for path, svg, rows in _alignments(read)],
         kpca_names=list(_KPCA.values()),
+        flow_chart=Markup(flow_chart({slot: run.flow for slot, run in enumerate(read) if run.flow})),
+        flows=[(slot, flow_rows(run.flow)) for slot, run in enumerate(read) if run.flow],
+        graphs=[
+            (slot, run.graph["path"], [(Markup(svg), said) for svg, said in pictures(run.graph, slot)])
+            for slot, run in enumerate(read)
+            if run.graph
+        ],
+        transport_names=list(FIGURES.values()),
+        transport_charts=[
+            (Markup(svg), said)
+            for svg, said in transport_charts(
+                {slot: run.transport for slot, run in enumerate(read) if run.transport}
+            )
+        ],
+        transports=[
+            (slot, run.transport["layer"], transport_rows(run.transport))
+            for slot, run in enumerate(read)
+            if run.transport
+        ],
         config=_compare([run.config for run in read], gaps_differ=True),
         origin=_compare([_origin(run) for run in read], gaps_differ=False),
     )
@@ -145,7 +170,8 @@ def _read_all(runs: Sequence[Path]) -> list[_Run]:
 def _read(folder: Path) -> _Run:
     if not (folder / records.CONFIG).is_file():
         raise BadInput(f"{folder} is not a run folder: it has no {records.CONFIG}")
-    result, spectrum, kpca = (folder / name for name in (records.RESULT, records.SPECTRUM, records.KPCA))
+    names = records.RESULT, records.SPECTRUM, records.KPCA, records.FLOW, records.GRAPH, records.TRANSPORT
+    result, spectrum, kpca, flow, graph, transport = (folder / name for name in names)
     run = _Run(
         folder,
         records.read_json(folder / records.CONFIG),
@@ -153,6 +179,9 @@ def _read(folder: Path) -> _Run:
         records.read_json(result) if result.exists() else {},
         records.read_json(spectrum) if spectrum.exists() else {},
         records.read_json(kpca) if kpca.exists() else {},
+        records.read_json(flow) if flow.exists() else {},
+        records.read_json(graph) if graph.exists() else {},
+        records.read_json(transport) if transport.exists() else {},
     )
     for number, line in enumerate(run.metrics, start=1):
         _check_numbers(line, _PER_EPOCH, f"{folder / records.METRICS}, line {number}")
@@ -164,6 +193,9 @@ def _read(folder: Path) -> _Run:
             raise BadInput(f"{result}: {group} is {run.result[group]!r}, expected a JSON object")
     _check_spectrum(run.spectrum, str(spectrum))
     _check_kpca(run.kpca, str(kpca))
+    check_flow(run.flow, str(flow))
+    check_graph(run.graph, str(graph))
+    check_transport(run.transport, str(transport))
     return run
 
 
@@ -372,6 +404,8 @@ def _origin(run: _Run) -> dict[str, Any]:
     flat = {key.replace("_", " "): known[key] for key in plain if known.get(key) is not None}
     flat |= {f"spectrum {key}": run.spectrum[key] for key in ("cases", "length") if key in run.spectrum}
     flat |= {f"kernel PCA {key}": run.kpca[key] for key in ("cases", "length", "seed") if key in run.kpca}
+    flat |= {f"flow {key}": run.flow[key] for key in ("cases", "length") if key in run.flow}
+    flat |= {f"transport {key}": run.transport[key] for key in ("points", "looks") if key in run.transport}
     for group in ("machine", "versions"):
         flat |= {f"{group}: {key}": value for key, value in run.result.get(group, {}).items()}
     return flat

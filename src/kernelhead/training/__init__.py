@@ -1,5 +1,6 @@
 """The one training loop, its recipes, the folders that runs leave behind, and grids of jobs."""
 
+from kernelhead.training.depth import Optimum, best_depths
 from kernelhead.training.distil import Distilled, distil
 from kernelhead.training.event_runs import (
     EventOptions,
@@ -27,6 +28,7 @@ from kernelhead.training.loop import (
 from kernelhead.training.masked import Masked, MaskedEntries, Masking, annealed, mask_entries, masked_loss
 from kernelhead.training.questions import Questions
 from kernelhead.training.recipe import Recipe, read_recipes, recipe_from
+from kernelhead.training.regimes import regime_panels
 from kernelhead.training.reranking import (
     Lists,
     contrastive_loss,
@@ -40,6 +42,7 @@ from kernelhead.training.rollouts import Environment, Rollout, make_environment,
 from kernelhead.training.runs import Trained, build, check_recipe, load_run, train_run
 from kernelhead.training.table import Claim, Goal, Page, markdown
 from kernelhead.training.tables import FittedTable, TableSettings, best_temperature, fit_table
+from kernelhead.training.transport_maps import FittedMap, MapSettings, fit_map, matched_dummies, pretrain_head
 
 __all__ = [
     "FIELDS",
@@ -51,6 +54,7 @@ __all__ = [
     "EventRecipe",
     "Field",
     "Fitted",
+    "FittedMap",
     "FittedTable",
     "Goal",
     "Interrupted",
@@ -58,9 +62,11 @@ __all__ = [
     "LandmarkRidge",
     "Ledger",
     "Lists",
+    "MapSettings",
     "Masked",
     "MaskedEntries",
     "Masking",
+    "Optimum",
     "Outcome",
     "Page",
     "Questions",
@@ -72,6 +78,7 @@ __all__ = [
     "Watcher",
     "accuracy_and_loss",
     "annealed",
+    "best_depths",
     "best_temperature",
     "build",
     "check_recipe",
@@ -81,6 +88,7 @@ __all__ = [
     "event_recipe_from",
     "fit",
     "fit_events",
+    "fit_map",
     "fit_reranker",
     "fit_resident",
     "fit_table",
@@ -96,10 +104,13 @@ __all__ = [
     "markdown",
     "mask_entries",
     "masked_loss",
+    "matched_dummies",
     "play",
+    "pretrain_head",
     "read_recipes",
     "recipe_from",
     "reconstruction_loss",
+    "regime_panels",
     "reproduce",
     "rollout",
     "run_jobs",

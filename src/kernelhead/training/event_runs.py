@@ -14,7 +14,7 @@ from kernelhead.data import Events, read_events
 from kernelhead.data.events import SETS
 from kernelhead.data.sources import in_part
 from kernelhead.errors import BadInput, CheckpointError, unknown
-from kernelhead.inspection import spectra, spectrum_record
+from kernelhead.inspection import HeadPatterns, head_patterns, spectra, spectrum_record
 from kernelhead.models import EventModel
 from kernelhead.models.events import ENCODINGS
 from kernelhead.nn.time import width_share
@@ -221,6 +221,20 @@ class TrainedEvents:
         asked = self.questions(events).on(self._device)
         batch = asked.windows(*(each[:cases] for each in asked.inputs))
         return spectrum_record(spectra(self.model, batch), cases=len(batch[0]), length=asked.length + 1)
+
+    def patterns(self, events: Events, *, layer: int = -1, case: int = 0) -> tuple[HeadPatterns, list[str]]:
+        """What one attention applies to a sequence and the question behind it, and the names of its points.
+
+        Raises:
+            BadInput: there is no such layer or case, or a type is not known.
+        """
+        if not 0 <= case < len(events):
+            raise BadInput(f"patterns: case is {case}, expected one of {len(events)} of {events.name}")
+        ready = replace(self._ready(events.take([case])), labels=None)
+        made = Questions.of_last(ready, self.classes, length=self.options.length).on(self._device)
+        window = made.windows(*made.inputs)
+        read = head_patterns(self.model, window, layer=layer)
+        return read, [*(self.kinds[each] for each in window[0][window[3]].tolist()), "question"]
 
     @property
     def _device(self) -> torch.device:

@@ -10,15 +10,20 @@ from typing import Protocol
 from kernelhead.errors import BadInput, missing_extra, unknown
 from kernelhead.shapes import check_size
 from kernelhead.training.ablations import ABLATIONS_PAGE, ablation_jobs, ablation_run
+from kernelhead.training.causal import CAUSAL_PAGE, causal_jobs, causal_run
 from kernelhead.training.control import RL_PAGE, rl_jobs, rl_run
+from kernelhead.training.cooccurrence import COOCCURRENCE_PAGE, cooccurrence_jobs, cooccurrence_run
+from kernelhead.training.depth import DEPTH_PAGE, depth_jobs, depth_run
 from kernelhead.training.events import EVENTS_PAGE, event_jobs, event_run
 from kernelhead.training.grid import Job, Outcome, Tell, run_jobs, select
 from kernelhead.training.ledger import Ledger, Row
 from kernelhead.training.lra import LRA_PAGE, lra_jobs, lra_run
 from kernelhead.training.pictures import IMAGE_PAGE, image_jobs, image_run
 from kernelhead.training.reranking import RERANK_PAGE, rerank_jobs, rerank_run
+from kernelhead.training.scenes import SCENES_PAGE, scene_jobs, scene_run
 from kernelhead.training.table import Page, write_page
 from kernelhead.training.transplants import GRAFT_PAGE, graft_jobs, graft_run
+from kernelhead.training.transport import TRANSPORT_PAGE, transport_jobs, transport_run
 from kernelhead.training.uci import TABLES_PAGE, table_jobs, table_run
 from kernelhead.training.uea import UEA_PAGE, uea_jobs, uea_run
 from kernelhead.training.vits import VIT_PAGE, vit_jobs, vit_run
@@ -76,6 +81,11 @@ FIELDS: dict[str, Field] = {
     "events": Field(event_jobs, event_run, EVENTS_PAGE),
     "tables": Field(table_jobs, table_run, TABLES_PAGE),
     "rerank": Field(rerank_jobs, rerank_run, RERANK_PAGE),
+    "causal": Field(causal_jobs, causal_run, CAUSAL_PAGE),
+    "transport": Field(transport_jobs, transport_run, TRANSPORT_PAGE),
+    "scenes": Field(scene_jobs, scene_run, SCENES_PAGE),
+    "depth": Field(depth_jobs, depth_run, DEPTH_PAGE),
+    "cooccurrence": Field(cooccurrence_jobs, cooccurrence_run, COOCCURRENCE_PAGE),
 }
 
 

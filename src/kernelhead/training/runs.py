@@ -1,5 +1,6 @@
 """A run from its recipe to its folder, and a folder back to a model."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,18 +14,27 @@ from kernelhead.data import Series, Standardiser, has_test_part, padded, read_se
 from kernelhead.errors import BadInput, CheckpointError, unknown
 from kernelhead.inspection import (
     Alignment,
+    Flow,
+    HeadPatterns,
     LayerSpectrum,
     alignment,
+    flow_record,
+    head_patterns,
     kpca_record,
+    model_flow,
     sides_of,
     spectra,
     spectrum_record,
 )
+from kernelhead.inspection.flow import Group
 from kernelhead.models import SequenceClassifier
 from kernelhead.nn.penalties import REDUCTIONS
 from kernelhead.records import (
     CHECKPOINT,
     CONFIG,
+    DOT,
+    FLOW,
+    GRAPH,
     KPCA,
     METRICS,
     RESULT,
@@ -97,6 +107,31 @@ class Trained:
         }
         return found, kpca_record(read, found, cases=len(ready), length=ready.longest, seed=seed)
 
+    def flow(
+        self, series: Series, groups: Mapping[str, Group], *, cases: int = 16, rows: str = "stochastic"
+    ) -> tuple[Flow, dict[str, Any]]:
+        """The flow between groups of points, and its JSON record; series are read as by `spectra`.
+
+        Raises:
+            BadInput: as for `model_flow`.
+        """
+        _, x, mask = self._first("flow", series, cases)
+        found = model_flow(self.model.cpu(), x, groups, mask, rows=rows)
+        return found, flow_record(found)
+
+    def patterns(self, series: Series, *, layer: int = -1, case: int = 0) -> tuple[HeadPatterns, list[str]]:
+        """What one attention applies to one of raw series, and the names of its points; see `head_patterns`.
+
+        Raises:
+            BadInput: there is no such layer or case.
+        """
+        if not 0 <= case < len(series):
+            raise BadInput(f"patterns: case is {case}, expected one of {len(series)} of {series.name}")
+        _, x, mask = self._first("patterns", series.take([case]), 1)
+        read = head_patterns(self.model.cpu(), x, mask, layer=layer)
+        names = [f"t{place}" for place in range(int(mask.sum()))]
+        return read, ["cls"] * (read.entries.shape[-2] - len(names)) + names
+
     def _first(self, who: str, series: Series, cases: int) -> tuple[Series, Tensor, Tensor]:
         """The first cases, ready and as a batch with its mask."""
         series = replace(series, cases=tuple(case[:LONGEST_READ] for case in series.cases))
@@ -156,7 +191,7 @@ def train_run(
     fabric = make_fabric(recipe)
     main = fabric.is_global_zero
     if main and fresh:
-        for name in (CONFIG, CHECKPOINT, WEIGHTS, METRICS, RESULT, SPECTRUM, KPCA):
+        for name in (CONFIG, CHECKPOINT, WEIGHTS, METRICS, RESULT, SPECTRUM, KPCA, FLOW, GRAPH, DOT):
             (folder / name).unlink(missing_ok=True)
     fabric.barrier()
     if main:
@@ -272,7 +307,7 @@ def load_run(folder: Path) -> Trained:
         )
     tensors, facts = load_tensors(path)
     if "events" in facts:
-        raise BadInput(f"{folder} holds a run on events; evaluate, predict and report read it, nothing else")
+        raise BadInput(f"{folder} holds a run on events; evaluate, predict and report read it, and graph")
     try:
         recipe = recipe_from(facts["recipe"], str(path))
         standardiser = Standardiser(np.array(facts["mean"]), np.array(facts["deviation"]))

@@ -12,14 +12,16 @@ from torch.nn import functional as F
 from kernelhead.data import Table
 from kernelhead.data.sources import in_part
 from kernelhead.errors import BadInput, unknown
-from kernelhead.models import TableModel
+from kernelhead.models import TableModel, ring_anchors
 from kernelhead.nn import evaluating
 from kernelhead.rng import generator, seeded
 from kernelhead.shapes import check_size
 from kernelhead.training.masked import MaskedEntries, Masking
 from kernelhead.training.resident import Course, Fitted, fit_resident
+from kernelhead.training.transport_maps import RADIUS, pretrain_head
 
 EVALUATIONS = ("inductive", "transductive")
+HEADS = ("learned", "dummies")
 FEWEST = 10  # known targets from which on some are held out
 STEPS_A_ROW, LEAST_STEPS, MOST_STEPS = 4, 100, 2000
 LOOKS, FEWEST_STEPS = 50, 5  # at the rows held out, and between two of them
@@ -43,11 +45,14 @@ class TableSettings:
         context: most training rows that a prediction sees, drawn by the seed where there are more; 0 for all.
         evaluation: "inductive": predicted rows see training rows and themselves; "transductive": they see
             each other too, and those known in training are part of the table there.
+        head: of the target, "learned", or for classes "dummies": taught to tell dummy classes on a ring
+            apart, then frozen.
+        radius: of that ring, in deviations of a dummy class; 0 for three times the number of classes.
         compiled: whether the loss is compiled on a GPU.
 
     Raises:
         BadInput: a number is out of range.
-        UnknownName: no such evaluation.
+        UnknownName: no such evaluation or head.
     """
 
     attention: str = "softmax"
@@ -73,6 +78,8 @@ class TableSettings:
     patience: int = 0
     context: int = 4096
     evaluation: str = "inductive"
+    head: str = "learned"
+    radius: float = 0.0
     compiled: bool = False
 
     def __post_init__(self) -> None:
@@ -86,6 +93,10 @@ class TableSettings:
                 )
         if self.evaluation not in EVALUATIONS:
             raise unknown("TableSettings", "evaluation", self.evaluation, EVALUATIONS)
+        if self.head not in HEADS:
+            raise unknown("TableSettings", "head", self.head, HEADS)
+        if not self.radius >= 0:
+            raise BadInput(f"TableSettings: radius is {self.radius!r}, expected 0 or more")
         Masking(self.features, self.targets)
 
     def steps_for(self, rows: int) -> int:
@@ -210,8 +221,8 @@ def fit_table(
         unlabelled: rows to predict later, part of the table where the evaluation is transductive.
 
     Raises:
-        BadInput: no target is known, unlabelled rows with an inductive evaluation, a setting is wrong, or
-            there is no such device.
+        BadInput: no target is known, unlabelled rows with an inductive evaluation, a setting is wrong, a
+            head of dummies for numbers, or there is no such device.
 
     Example:
         >>> from kernelhead.data import TableEncoder
@@ -232,7 +243,10 @@ def fit_table(
     part, valid = table.take(np.flatnonzero(~held)), table.take(np.flatnonzero(held))
     trained = part if unlabelled is None else part.joined(_untold(unlabelled))
     with seeded(seed):
-        model = settings.model(table).to(device)
+        model = settings.model(table)
+    if settings.head == "dummies":
+        _freeze_head(model, table, settings, seed)
+    model = model.to(device)
     course = _course(settings, len(trained), seed, device)
     loss = MaskedEntries(
         target,
@@ -312,6 +326,16 @@ def best_temperature(scores: Tensor, y: Tensor) -> float:
     smoothing = classes / (cases + classes)
     losses = [float(F.cross_entropy(scores / each, y, label_smoothing=smoothing)) for each in TEMPERATURES]
     return float(TEMPERATURES[int(np.argmin(losses))])
+
+
+def _freeze_head(model: TableModel, table: Table, settings: TableSettings, seed: int) -> None:
+    """Teach the head of the target dummy classes, and leave it at that."""
+    target = table.schema.target
+    if not table.schema.categorical[target]:
+        raise BadInput("fit_table: head is 'dummies', which is for classes, but targets are numbers")
+    classes = table.schema.widths[target]
+    anchors = ring_anchors(classes, settings.width, radius=settings.radius or RADIUS * classes)
+    pretrain_head(model.unembed[target], anchors, seed=seed)
 
 
 def _device(who: str, device: torch.device | str) -> torch.device:
