@@ -39,7 +39,7 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["cor"], "bench: unknown question 'cor', did you mean 'core'? Known: causal, cooccurrence, core, cpu,"),
+        (["cor"], "bench: unknown question 'cor', did you mean 'core'? Known: causal, cooccurrence, core,"),
         (["core"], "bench core: needs a CUDA device, and torch sees none"),
         (["tiny"], "no figures: the gate test_tiny.py is red, FAILED test_tiny.py::test_wrong"),
     ],
