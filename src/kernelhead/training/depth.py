@@ -10,8 +10,6 @@ from statistics import fmean
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 from kernelhead.data import read_corpus
 from kernelhead.errors import BadInput
@@ -22,7 +20,7 @@ from kernelhead.training.ledger import DONE, Row
 from kernelhead.training.resident import fit_resident
 from kernelhead.training.settings import course_of, jobs_from, settings_from
 from kernelhead.training.table import Claim, Page
-from kernelhead.training.words import text_loss
+from kernelhead.training.words import Windows, text_loss
 
 BYTES = 256
 # Weights without embeddings, biases and norms.
@@ -88,9 +86,6 @@ def depth_jobs(recipes: Path, *, protocol: str, seeds: int, root: Path | None = 
 def depth_run(job: Job, *, root: Path | None = None) -> Outcome:
     """Train a language model of bytes for all its steps and take the loss of the last weights.
 
-    A case of training is a window of the context at any place of the text: its number names a stretch
-    of that length, and where in the stretch it begins is drawn anew at every step.
-
     Raises:
         BadInput: the data are not here, or have fewer windows than a batch.
     """
@@ -103,16 +98,14 @@ def depth_run(job: Job, *, root: Path | None = None) -> Outcome:
     with seeded(job.seed):
         model = settings.model().to(device)
     course, context = course_of(settings, job.seed, device), settings.context
-    starts = torch.arange(0, max(len(text) - 2 * context, 0), context, device=device)
-    places = torch.arange(context + 1, device=device)
-
-    def loss(net: nn.Module, first: Tensor, _: Tensor) -> Tensor:
-        first = first + torch.randint(0, context, first.shape, device=device)
-        window = text[first[:, None] + places].long()  # (b, context + 1)
-        return F.cross_entropy(net(window[:, :-1]).flatten(0, 1), window[:, 1:].flatten())
-
+    windows = Windows(text, context)
     fitted = fit_resident(
-        model, starts, starts, course, loss=loss, compiled=settings.compiled and device.type == "cuda"
+        model,
+        windows.starts,
+        windows.starts,
+        course,
+        loss=windows.loss,
+        compiled=settings.compiled and device.type == "cuda",
     )
     found = text_loss(model, judged.int(), context=context, precision=course.precision, batch=settings.batch)
     figures = {

@@ -9,18 +9,12 @@ from statistics import fmean, stdev, variance
 
 from kernelhead.errors import MissingExtra, missing_extra
 from kernelhead.records import write_atomically, write_text
+from kernelhead.report.panels import LOOK
 from kernelhead.training.ledger import DONE, FAILED, Row
 
 NONE = "-"
 HELD = (0.5, 0.9, 0.99)  # shares of a sum that components are counted up to
 POINTS = 100  # of a line in a figure, at most
-LOOK = {
-    "svg.hashsalt": "kernelhead",
-    "svg.fonttype": "none",
-    "font.size": 9,
-    "axes.grid": True,
-    "grid.alpha": 0.3,
-}
 
 
 @dataclass(frozen=True)

@@ -101,9 +101,6 @@ def text_jobs(recipes: Path, *, protocol: str, seeds: int, root: Path | None = N
 def text_run(job: Job, *, root: Path | None = None) -> Outcome:
     """Train a language model, take its best weights on validation data, and test them once.
 
-    A case of training is a window of the context at any place of the text: its number names a stretch
-    of that length, and where in the stretch it begins is drawn anew at every step.
-
     Raises:
         BadInput: the data are not here, or have fewer windows than a batch.
     """
@@ -120,19 +117,13 @@ def text_run(job: Job, *, root: Path | None = None) -> Outcome:
     judged = partial(
         text_loss, context=context, precision=course.precision, batch=max(32 // settings.accumulate, 1)
     )
-    starts = torch.arange(0, max(len(tokens) - 2 * context, 0), context, device=device)
-
-    def loss(net: nn.Module, first: Tensor, _: Tensor) -> Tensor:
-        first = first + torch.randint(0, context, first.shape, device=device)
-        window = tokens[first[:, None] + torch.arange(context + 1, device=device)]  # (b, context + 1)
-        return F.cross_entropy(net(window[:, :-1]).flatten(0, 1), window[:, 1:].flatten().long())
-
+    windows = Windows(tokens, context)
     fitted = fit_resident(
         model,
-        starts,
-        starts,
+        windows.starts,
+        windows.starts,
         course,
-        loss=loss,
+        loss=windows.loss,
         watch=lambda net: -judged(net, watched),
         every=settings.every,
     )
@@ -145,6 +136,35 @@ def text_run(job: Job, *, root: Path | None = None) -> Outcome:
         "train_tokens": float(len(train)),
     }
     return Outcome(figures, sum(each.numel() for each in model.parameters()))
+
+
+class Windows:
+    """A text as cases for `fit_resident`: windows of the context at any place of it.
+
+    A case is where a stretch of that length begins, and where in the stretch the window does is drawn
+    anew at every step.
+
+    Shapes: tokens (n,); starts (cases,).
+
+    Args:
+        tokens: the text, whole numbers, on the device of training.
+        context: tokens that are predicted, each from those before it in the window.
+
+    Example:
+        >>> Windows(torch.arange(20), 4).starts
+        tensor([0, 4, 8])
+    """
+
+    def __init__(self, tokens: Tensor, context: int) -> None:
+        self.tokens, self.context = tokens, context
+        self.starts = torch.arange(0, max(len(tokens) - 2 * context, 0), context, device=tokens.device)
+        self.places = torch.arange(context + 1, device=tokens.device)
+
+    def loss(self, net: nn.Module, first: Tensor, _: Tensor) -> Tensor:
+        """Mean negative log-probability of the tokens of windows in these stretches."""
+        first = first + torch.randint(0, self.context, first.shape, device=first.device)
+        window = self.tokens[first[:, None] + self.places].long()  # (b, context + 1)
+        return F.cross_entropy(net(window[:, :-1]).flatten(0, 1), window[:, 1:].flatten())
 
 
 def text_loss(
