@@ -25,7 +25,10 @@ from kernelhead.records import read_json, write_json
 from kernelhead.shapes import check_size
 
 TINY = Path("runs") / "tiny"
-ORDER = ("core", "layer", "long_range", "causal", "rpc", "cpu", "ksvd", "rows", "reranking", "robustness")
+ORDER = (
+    "core", "layer", "long_range", "causal", "rpc", "cpu", "ksvd", "rows", "reranking", "cooccurrence",
+    "robustness",
+)  # fmt: skip
 SAME = ("question", "machine", "versions", "commit", "gated", "tiny")
 # Processes that compile side by side: those of the longest sequences hold much of the device's memory.
 WORKERS, LONG_WORKERS, LONG = 10, 3, 1_000_000

@@ -40,6 +40,7 @@ def run(job: Job, *, notes: Path | None = None) -> Outcome:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which a shell's background jobs do not have
     folder = Path(sys.argv[1])
     run_jobs(
         partial(run, notes=folder / "notes"),

@@ -168,7 +168,7 @@ class _Streamed(Steps):
     ) -> None:
         super().__init__(model, *next(feed), course, loss, compiled)
         self.feed = feed
-        self.order.copy_(torch.arange(course.batch).view_as(self.order))
+        self.order = torch.arange(course.batch, device=self.order.device).view(1, -1)
 
     def shuffle(self, number: int) -> None:
         """The next batch in its place; the first is there."""
