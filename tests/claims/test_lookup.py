@@ -6,6 +6,7 @@ its target, so that a model that sees one row at a time cannot do better than th
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,7 @@ from kernelhead.training import Course, fit_resident
 VERDICTS = {
     "attention between rows learns to look up": "holds",
     "without it the same network learns nothing": "holds",
+    "where copying the nearest row fails it learns what to do": "holds",
     "predictions follow what is written in the other row": "holds",
     "the pattern shows the row that was looked up": "holds",
 }
@@ -34,8 +36,8 @@ class Tables:
     answers: Tensor
 
 
-def drawn(tables: int, seed: int) -> Tables:
-    found = lookup_tables(tables, rows=ROWS, features=4, seed=seed)
+def drawn(tables: int, seed: int, *, shift: float = 0.0, random: int = 0) -> Tables:
+    found = lookup_tables(tables, rows=ROWS, features=4, shift=shift, random=random, seed=seed)
     return Tables(*map(torch.from_numpy, (found.values, found.missing, found.answers)))
 
 
@@ -43,10 +45,10 @@ def loss(model: nn.Module, x: tuple[Tensor, Tensor], answers: Tensor) -> Tensor:
     return F.mse_loss(model(*x)[-1][:, :ROWS, 0], answers)
 
 
-def trained(attention: str, steps: int) -> TableModel:
+def trained(attention: str, steps: int, *, shift: float = 0.0, random: int = 0) -> TableModel:
     with seeded(0):
         model = TableModel([1] * 5, categorical=[False] * 5, width=16, depth=4, heads=4, attention=attention)
-    tables = drawn(8 * steps, seed=0)
+    tables = drawn(8 * steps, seed=0, shift=shift, random=random)
     course = Course(steps, 8, lr=1e-3, weight_decay=0.0)
     fit_resident(model, (tables.values, tables.missing), tables.answers, course, loss=loss)
     return model.eval()
@@ -78,6 +80,17 @@ def response(model: TableModel, tables: Tables, change: float) -> float:
 
 def test_attention_between_rows_looks_up(model: TableModel, fresh: Tables) -> None:
     assert error(model, fresh) < 0.15
+
+
+@pytest.mark.parametrize(
+    ("shift", "random"), [(1.0, 0), (0.0, 2)], ids=["one too high", "two features random"]
+)
+def test_where_copying_the_nearest_row_fails_it_learns_what_to_do(shift: float, random: int) -> None:
+    found = lookup_tables(64, rows=ROWS, features=4, shift=shift, random=random, seed=1)
+    nearest = float(np.sqrt(np.mean((found.nearest() - found.answers) ** 2)))
+    model = trained("softmax", 500, shift=shift, random=random)
+    assert nearest > 0.9
+    assert error(model, drawn(64, seed=1, shift=shift, random=random)) < 0.5 * nearest
 
 
 def test_the_twin_that_sees_itself_learns_nothing(fresh: Tables) -> None:
