@@ -35,6 +35,8 @@ def test_a_matrix_to_json_dots_and_a_page(here: Path, capsys: pytest.CaptureFixt
     assert record["heads"][0]["shared"].keys() == {"attention", "correlation", "random"}
     assert main(["graph", "heads.npy", "--n", "64", "--out", "flat"]) == 0
     assert "head 1: correlations have condition number" in capsys.readouterr().out
+    assert main(["graph", "heads.npy", "--n", "64", "--out", "found"]) == 2
+    assert "graph: found holds records of chain.npy, expected another folder" in capsys.readouterr().err
     assert main(["report", "found", "flat", "--out", "page.html"]) == 0
     page = (here / "page.html").read_text(encoding="utf-8")
     assert page.count("Graph of causes. Head 0") == 2
@@ -110,7 +112,8 @@ def test_a_saved_host_and_a_text_are_read(here: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["chain.npy"], "the width of 'chain' is not known; say n"),
+        (["chain.npy"], "the width of 'chain' is not known; give n, the samples"),
+        (["missing.npy"], "missing.npy cannot be read: No such file or directory\n"),
         (["chain.npy", "--n", "64", "--head", "best"], "--head has 'best', which is neither a number nor"),
         (["chain.npy", "--n", "64", "--head", "1"], "head is 1, expected 'each', 'mean' or one of 1"),
         (["chain.npy", "--n", "64", "--nodes", "0,x"], "--nodes has 'x', which is neither a number nor"),

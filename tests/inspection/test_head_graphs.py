@@ -122,7 +122,7 @@ def test_what_is_not_there_is_named() -> None:
     with pytest.raises(ShapeError, match=r"`entries` has shape \(4, 4\)"):
         HeadPatterns("x", CHAIN)
     read = HeadPatterns("x", CHAIN[None])
-    with pytest.raises(BadInput, match=r"the width of 'x' is not known; say n"):
+    with pytest.raises(BadInput, match=r"the width of 'x' is not known; give n, the samples"):
         head_graphs(read)
     for head in (1, "best"):
         with pytest.raises(BadInput, match=r"head is .*, expected 'each', 'mean' or one of 1"):

@@ -8,7 +8,7 @@ import torch
 from jsonargparse import ArgumentParser, Namespace
 from rich.table import Table
 
-from kernelhead.cli.places import FILE, FOLDER
+from kernelhead.cli.places import FILE, FOLDER, check_records
 from kernelhead.cli.sites import MODEL
 from kernelhead.cli.terminal import CONSOLE, say, say_json
 from kernelhead.data import read_series
@@ -61,8 +61,8 @@ def arguments(parser: ArgumentParser) -> None:
 def run(chosen: Namespace, given: list[str]) -> int:
     """Read, find the graphs, print; the records also go to a folder, for the report."""
     theirs = is_host(chosen.run) or chosen.run.suffix == ".npy"
-    if chosen.out is not None and is_host(chosen.out):
-        raise BadInput(f"graph: {chosen.out} holds a model, expected another folder for the records")
+    if chosen.out is not None and (theirs or chosen.out != chosen.run):
+        check_records("graph", chosen.out, str(chosen.run))
     read, names, plain = _read(chosen)
     names = [f"{name}@{place}" if names.count(name) > 1 else name for place, name in enumerate(names)]
     nodes = _nodes(chosen, read, names, plain)
@@ -89,7 +89,7 @@ def run(chosen: Namespace, given: list[str]) -> int:
     record = graph_record(read, found, names=names, facts=facts)
     out = chosen.out or (None if theirs else chosen.run)
     if out is not None:
-        if theirs and not (out / CONFIG).exists():
+        if theirs:
             write_json(out / CONFIG, {"name": str(chosen.run), "data": str(chosen.data or chosen.run)})
         write_json(out / GRAPH, record)
         dots = [

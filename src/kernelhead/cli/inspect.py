@@ -7,7 +7,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.table import Table
 from torch import Tensor
 
-from kernelhead.cli.places import FILE, FOLDER
+from kernelhead.cli.places import FILE, FOLDER, check_records
 from kernelhead.cli.sites import MODEL
 from kernelhead.cli.terminal import CONSOLE, say, say_json
 from kernelhead.data import read_series
@@ -97,8 +97,8 @@ def _inspect_host(chosen: Namespace) -> int:
     """Open, call once, read, print."""
     if chosen.data is None:
         raise BadInput(f"inspect: {chosen.run} needs something to read: a text, .npy or .npz file")
-    if chosen.out is not None and is_host(chosen.out):
-        raise BadInput(f"inspect: {chosen.out} holds a model, expected another folder for the records")
+    if chosen.out is not None:
+        check_records("inspect", chosen.out, str(chosen.run))
     host = open_host(str(chosen.run), weights=chosen.weights)
     batch = read_inputs(host, chosen.data, cases=chosen.cases, length=chosen.length)
     cases = len(batch if isinstance(batch, Tensor) else next(iter(batch.values())))

@@ -156,7 +156,10 @@ def head_graphs(
     who, count = "head_graphs", len(read.entries)
     samples = read.width if n is None else n
     if not samples:
-        raise BadInput(f"{who}: the width of {read.path!r} is not known; say n")
+        raise BadInput(
+            f"{who}: the width of {read.path!r} is not known; give n, the samples that a correlation counts "
+            "for, such as 64"
+        )
     if covariance and read.values is None:
         raise BadInput(f"{who}: the values of {read.path!r} are not known, so neither is their covariance")
     entries, values = read.entries, read.values if covariance else None

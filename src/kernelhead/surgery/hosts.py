@@ -100,7 +100,7 @@ def read_inputs(host: Host, file: str | Path, *, cases: int | None = None, lengt
     try:
         lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()][:cases]
     except (OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"read_inputs: {path} cannot be read as text: {error}") from error
+        raise BadInput(f"read_inputs: {path} cannot be read as text: {_why(error)}") from error
     if not lines:
         raise BadInput(f"read_inputs: {path} has no line of text")
     if host.tokenizer.pad_token is None:
@@ -215,7 +215,7 @@ def _arrays(path: Path, cases: int | None) -> Inputs:
             arrays = {path.stem: held} if single else {name: held[name] for name in held.files}
         tensors = {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in arrays.items()}
     except (OSError, ValueError, TypeError, EOFError, BadZipFile) as error:
-        raise BadInput(f"read_inputs: {path} cannot be read: {error}") from error
+        raise BadInput(f"read_inputs: {path} cannot be read: {_why(error)}") from error
     counts = {len(each) if each.ndim else 0 for each in arrays.values()}
     if len(counts) != 1 or 0 in counts:
         raise BadInput(
@@ -223,6 +223,11 @@ def _arrays(path: Path, cases: int | None) -> Inputs:
         )
     made = {name: each[:cases] for name, each in tensors.items()}
     return made[path.stem] if single else made
+
+
+def _why(error: Exception) -> str:
+    """What went wrong with a file that is already named."""
+    return str(getattr(error, "strerror", None) or error)
 
 
 def _words(error: Exception) -> str:
