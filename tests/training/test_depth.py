@@ -71,6 +71,7 @@ def test_a_job(corpus: str) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")  # of the compiler
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_captured_job_on_a_gpu(corpus: str, compiled: bool) -> None:
     recipe = {**SMALL, "corpus": corpus, "compiled": compiled}

@@ -1,6 +1,7 @@
 """The field of scenes: its recipe file, one short job of each variant, its figures, its words."""
 
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,10 @@ def test_a_job_of_every_variant(variant: str) -> None:
     assert {*SCENES_PAGE.beside, "test_accuracy", "image_from_words", "untrained_imf"} <= {*made.figures}
     assert all(0 <= made.figures[name] <= 1 for name in made.figures if name.endswith("accuracy"))
     layers = 3 if own["encoder"] == "none" else 2
-    assert {len(curve) for curve in made.curves.values()} == {layers}
+    curves = dict(made.curves)
+    watched = curves.pop("valid_accuracy")
+    assert (max(watched), fmean(watched)) == (made.figures["valid_accuracy"], made.figures["course_accuracy"])
+    assert {len(curve) for curve in curves.values()} == {layers}
     assert made.curves["cumulative_words_from_image"][-1] == made.figures["words_from_image"]
     rows = [
         {"data": "shapes", "variant": variant, "protocol": "clean", "status": "done", "figures": made.figures}
