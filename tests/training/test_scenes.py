@@ -35,7 +35,7 @@ def house() -> dict[tuple[str, str], Job]:
 def test_the_file_of_the_house_names_what_the_page_shows() -> None:
     jobs = house()
     assert {variant for _, variant in jobs} == {*SCENES_PAGE.variants}
-    assert {data for data, _ in jobs} == {"shapes", "digits"}
+    assert {data for data, _ in jobs} == {"shapes", "digits", "digits, long"}
     assert jobs["digits", "none+random"].recipe["encoder"] == "none"
     judged = {name for claim in SCENES_PAGE.claims for name in (claim.variant, claim.against)}
     assert judged <= {*SCENES_PAGE.variants}
