@@ -203,6 +203,8 @@ class _Task:
     def row(self, job: Job) -> Row:
         """Run a job, in the process at hand, to its row."""
         torch.set_num_threads(self.threads)
+        if torch.cuda.is_initialized():  # by an earlier job of this process
+            torch.cuda.reset_peak_memory_stats()
         started = time.perf_counter()
         outcome, error = Outcome({}), None
         with threadpool_limits(self.threads):
