@@ -199,9 +199,21 @@ def test_uniform_attention_gets_a_sentence() -> None:
         attention_graph(uniform, n=64, nodes=[2, 4, 5])
     graph = attention_graph(uniform, n=64, ridge=1e-3)
     assert "nearly uniform and tells little" in graph.notes[0]
-    near = torch.eye(4, dtype=torch.float64) * 0.01 + 0.25
+    near = torch.eye(4, dtype=torch.float64) * 0.01 + 0.2475
     assert "nearly uniform" in attention_graph(near, n=64).notes[0]
     assert attention_graph(attention_of(CHAIN), n=64).notes == ()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        (2 * torch.eye(3) + 0.1, "row 0 sums to 2.3 and the least entry is 0.1: a pattern of weights"),
+        (torch.eye(3) * 1.2 - 0.2 / 3, "the least entry is -0.06667: a pattern of weights, not attention"),
+    ],
+    ids=["sums", "signs"],
+)
+def test_rows_that_are_no_shares_are_said(pattern: torch.Tensor, said: str) -> None:
+    assert said in attention_graph(pattern, n=64).notes[0]
 
 
 def test_what_cannot_be_read_gets_a_sentence() -> None:

@@ -26,6 +26,7 @@ from kernelhead.inspection.orientation import (
     oriented,
     possible_ancestor,
 )
+from kernelhead.inspection.rollout import ROUNDED
 from kernelhead.pattern import Pattern
 from kernelhead.rng import generator
 from kernelhead.shapes import check_axes, check_size
@@ -100,10 +101,6 @@ def attention_graph(
     apart = [
         (i, j) for i, j in combinations(range(len(chosen)), 2) if not marks[i][j] and (i, j) in asked.sets
     ]
-    least = float(found.min())
-    uniform = (
-        f"no two points correlate by less than {least:.3f}: attention is nearly uniform and tells little"
-    )
     return AncestralGraph(
         tuple(chosen),
         torch.tensor(marks),
@@ -112,8 +109,27 @@ def attention_graph(
         method,
         asked.count,
         tests.condition,
-        (uniform,) if least > UNIFORM else (),
+        (*_of_rows(entries), *_of_uniform(float(found.min()))),
     )
+
+
+def _of_rows(entries: Tensor) -> list[str]:
+    """What to say of rows that no softmax made: the algebra holds, a reading as shares does not."""
+    wide = entries.double()
+    sums, least = wide.sum(-1), float(wide.min())
+    row = int((sums - 1).abs().argmax())
+    if least >= 0 and abs(float(sums[row]) - 1) <= ROUNDED:
+        return []
+    return [
+        f"row {row} sums to {float(sums[row]):.4g} and the least entry is {least:.4g}: a pattern of weights, "
+        "not attention, whose rows are shares of 1"
+    ]
+
+
+def _of_uniform(least: float) -> list[str]:
+    if least <= UNIFORM:
+        return []
+    return [f"no two points correlate by less than {least:.3f}: attention is nearly uniform and tells little"]
 
 
 def graph_baselines(
