@@ -16,7 +16,8 @@ from kernelhead.errors import BadInput, ShapeError, UnknownName
 from kernelhead.inspection import contaminate_keys, drop_points, fgsm, pgd, spsa
 from kernelhead.models import ImageClassifier
 from kernelhead.rng import seeded
-from kernelhead.training.resident import Course, fit_resident, scores_of
+from kernelhead.training.course import Course
+from kernelhead.training.resident import fit_resident, scores_of
 from tests.inputs import points
 
 LABELS = torch.tensor([0, 2, 1])

@@ -23,8 +23,9 @@ from kernelhead.training.ablations import (
     only_side,
     weights_of,
 )
+from kernelhead.training.course import Course
 from kernelhead.training.grid import Job, Outcome
-from kernelhead.training.resident import Course, fit_resident
+from kernelhead.training.resident import fit_resident
 from kernelhead.training.settings import settings_from
 from kernelhead.training.table import write_page
 from tests.inputs import points

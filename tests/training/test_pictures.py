@@ -11,6 +11,7 @@ from kernelhead.data import Images
 from kernelhead.errors import BadInput, UnknownName
 from kernelhead.rng import seeded
 from kernelhead.training import markdown, pictures
+from kernelhead.training.course import Course
 from kernelhead.training.grid import Job
 from kernelhead.training.pictures import (
     CELLS,
@@ -25,7 +26,7 @@ from kernelhead.training.pictures import (
     moved,
     sampled,
 )
-from kernelhead.training.resident import Course, fit_resident
+from kernelhead.training.resident import fit_resident
 from tests.tolerance import assert_exact
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "image.toml"

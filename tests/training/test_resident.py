@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from kernelhead.errors import BadInput, UnknownName
 from kernelhead.models import SequenceClassifier
-from kernelhead.training.resident import Course, fit_resident, scores_of
+from kernelhead.training.course import Course
+from kernelhead.training.resident import fit_resident, scores_of
 from tests.inputs import keep, points
 from tests.tolerance import assert_exact
 

@@ -12,9 +12,11 @@ from kernelhead.data import Images, read_images
 from kernelhead.errors import BadInput
 from kernelhead.rng import seeded
 from kernelhead.training import streamed
+from kernelhead.training.course import Course
 from kernelhead.training.lra import accuracy
 from kernelhead.training.pictures import Standardised, moved
-from kernelhead.training.resident import Course, Loss, fit_resident
+from kernelhead.training.resident import fit_resident
+from kernelhead.training.steps import Loss
 from kernelhead.training.streamed import (
     AHEAD,
     fit_streamed,

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from kernelhead.errors import BadInput
 from kernelhead.rng import seeded
 from kernelhead.training import Job, Outcome, run_jobs
-from kernelhead.training.resident import Course, fit_resident
+from kernelhead.training.course import Course
+from kernelhead.training.resident import fit_resident
 from kernelhead.training.turns import in_turns, pass_on
 
 

@@ -12,6 +12,11 @@ WIDEST = 128
 HAS_TRITON = find_spec("triton") is not None
 
 
+def on_cuda(points: Tensor) -> bool:
+    """Whether kernels can reach a tensor: it lies on a CUDA device and is none of a stack under vmap."""
+    return points.is_cuda and not torch._C._functorch.is_batchedtensor(points)
+
+
 def primal_backend(
     query: Tensor,
     key: Tensor,
@@ -32,7 +37,7 @@ def primal_backend(
         'eager'
     """
     fits = (
-        query.is_cuda
+        on_cuda(query)
         and isinstance(kernel, Cosine)
         and query.dim() == 4
         and key.shape == query.shape
@@ -55,7 +60,7 @@ def landmark_backend(points: Tensor, left: Tensor, kernel: AbstractKernel) -> st
         'eager'
     """
     fits = (
-        points.is_cuda
+        on_cuda(points)
         and kernel.keeps_width
         and points.dtype in DTYPES
         and points.stride(-1) == 1
@@ -79,7 +84,7 @@ def scan_backend(points: Tensor, mask: Tensor | None, *widths: int) -> str:
         'eager'
     """
     fits = (
-        points.is_cuda
+        on_cuda(points)
         and points.dim() == 4
         and points.numel() > 0
         and points.dtype in DTYPES
@@ -99,7 +104,7 @@ def step_backend(query: Tensor, state: Tensor, weight: Tensor, kernel: AbstractK
         'eager'
     """
     fits = (
-        query.is_cuda
+        on_cuda(query)
         and isinstance(kernel, Cosine)
         and query.numel() > 0
         and query.dtype in DTYPES

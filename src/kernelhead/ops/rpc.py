@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from kernelhead.errors import BadInput
-from kernelhead.ops.backends import DTYPES, HAS_TRITON
+from kernelhead.ops.backends import DTYPES, HAS_TRITON, on_cuda
 from kernelhead.ops.eager import rpc as eager
 from kernelhead.ops.eager.rpc import PursuitTrace, RPCState
 from kernelhead.ops.pursuit import Pursuit
@@ -221,7 +221,7 @@ def rpc_backend(key: Tensor) -> str:
         >>> rpc_backend(torch.zeros(1, 1, 2, 4))
         'eager'
     """
-    fits = key.is_cuda and key.dtype in DTYPES and key.shape[-1] <= WIDEST
+    fits = on_cuda(key) and key.dtype in DTYPES and key.shape[-1] <= WIDEST
     return "triton" if fits and HAS_TRITON else "eager"
 
 

@@ -1,5 +1,6 @@
 """The one training loop, its recipes, the folders that runs leave behind, and grids of jobs."""
 
+from kernelhead.training.course import Course
 from kernelhead.training.depth import Optimum, best_depths
 from kernelhead.training.distil import Distilled, distil
 from kernelhead.training.event_runs import (
@@ -37,9 +38,10 @@ from kernelhead.training.reranking import (
     lists_of,
     reconstruction_loss,
 )
-from kernelhead.training.resident import Course, Fitted, cross_entropy, fit_resident, scores_of
+from kernelhead.training.resident import cross_entropy, fit_resident, scores_of
 from kernelhead.training.rollouts import Environment, Rollout, make_environment, play, rollout
 from kernelhead.training.runs import Trained, build, check_recipe, load_run, train_run
+from kernelhead.training.steps import Fitted
 from kernelhead.training.table import Claim, Goal, Page, markdown
 from kernelhead.training.tables import FittedTable, TableSettings, best_temperature, fit_table
 from kernelhead.training.transport_maps import FittedMap, MapSettings, fit_map, matched_dummies, pretrain_head

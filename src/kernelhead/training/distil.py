@@ -17,7 +17,9 @@ from kernelhead.nn.hosts.watching import asked
 from kernelhead.rng import generator
 from kernelhead.shapes import zeroed
 from kernelhead.surgery import restore
-from kernelhead.training.resident import Course, Fitted, fit_resident
+from kernelhead.training.course import Course
+from kernelhead.training.resident import fit_resident
+from kernelhead.training.steps import Fitted
 
 Inputs = Tensor | Mapping[str, Tensor]
 Gap = tuple[Tensor, Tensor]

@@ -121,8 +121,9 @@ def run_jobs(
         jobs: all of one field.
         out: folder of the ledger, FIELD.json.
         workers: local processes at a time.
-        together: jobs that take turns in this process, for a GPU that one does not fill; 1 for processes.
-            Their seconds and peak memory are those of all.
+        together: jobs in this process, for a GPU that one does not fill; 1 for processes. They take turns,
+            and where they differ in their seeds alone one step trains them all, see `fit_runs`. Their seconds
+            and peak memory are those of all.
         threads: of each job; figures do not depend on `workers` as long as this is the same.
         ray: address of a Ray cluster, or "local:2" to start one with two workers here; a job takes
             a GPU where the cluster has one. None for local processes.
@@ -249,11 +250,16 @@ class _Task:
         return self.signed(job, why, figures={}, **dict.fromkeys(unknown_to_us))
 
 
+def _kind(job: Job) -> tuple[str, ...]:
+    """All of a job but its seed."""
+    return job.data, job.variant, job.protocol, job.digest
+
+
 def _in_turns(task: _Task, jobs: Sequence[Job]) -> Generator[tuple[Job, Row]]:
     """Threads of this process; its limits are set here, where no job of another ends."""
     torch.set_num_threads(task.threads)
     with threadpool_limits(task.threads):
-        yield from in_turns(task.row, jobs, at_once=task.together)
+        yield from in_turns(task.row, jobs, at_once=task.together, kind=_kind)
 
 
 def _locally(task: _Task, jobs: Sequence[Job], workers: int) -> Generator[tuple[Job, Row]]:

@@ -16,8 +16,9 @@ from kernelhead.models import ImageClassifier
 from kernelhead.rng import seeded
 from kernelhead.training.grid import Job, Outcome
 from kernelhead.training.lra import accuracy
-from kernelhead.training.resident import Loss, Watch, fit_resident
+from kernelhead.training.resident import fit_resident
 from kernelhead.training.settings import course_of, jobs_from, settings_from
+from kernelhead.training.steps import Loss, Watch
 from kernelhead.training.streamed import fit_streamed, fits, sampled_pixels, streamed_accuracy
 from kernelhead.training.table import Goal, Page
 

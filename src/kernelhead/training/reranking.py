@@ -29,9 +29,11 @@ from kernelhead.models import (
 )
 from kernelhead.rng import seeded
 from kernelhead.shapes import check_axes, check_size, zeroed
+from kernelhead.training.course import Course
 from kernelhead.training.grid import Job, Outcome
-from kernelhead.training.resident import Course, Fitted, Loss, Watch, fit_resident, scores_of
+from kernelhead.training.resident import fit_resident, scores_of
 from kernelhead.training.settings import course_of, jobs_from, settings_from
+from kernelhead.training.steps import Fitted, Loss, Watch
 from kernelhead.training.table import Claim, Page
 
 SQUARED = (1e-4, 1e4)  # between which the squared distance of a reconstruction is held

@@ -9,9 +9,9 @@ import torch
 
 from kernelhead.data import folder_of
 from kernelhead.errors import unknown
+from kernelhead.training.course import Course
 from kernelhead.training.grid import Job
 from kernelhead.training.recipe import checked_entries, parted, read_toml
-from kernelhead.training.resident import Course
 
 PROTOCOLS = ("clean",)
 ELSEWHERE = "; by default it is recipes/FIELD.toml of a checkout, --recipe names another"

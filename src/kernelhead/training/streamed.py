@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from kernelhead.data import Images
 from kernelhead.errors import BadInput
 from kernelhead.rng import seeded
-from kernelhead.training.resident import Course, Fitted, Loss, Steps, Watch, fit_steps, scores_of
+from kernelhead.training.course import Course
+from kernelhead.training.resident import scores_of
+from kernelhead.training.steps import Fitted, Loss, Solo, Watch, fit_steps
 
 AHEAD = 4  # batches in memory, each read by a thread of its own
 CPU_ROOM = 8 * 2**30  # bytes of a set that are taken into memory where there is no GPU
@@ -69,7 +71,10 @@ def fit_streamed(
     device = next(model.parameters()).device
     compiled = device.type == "cuda" if compiled is None else compiled
     with seeded(course.seed), closing(read_ahead(images, orders(len(images), course), device)) as feed:
-        return fit_steps(_Streamed(model, feed, course, loss, compiled), watch, every, None)
+        (made,) = fit_steps(_Streamed(model, feed, course, loss, compiled), [watch], every, None)
+    if isinstance(made, BadInput):
+        raise made
+    return made
 
 
 def streamed_accuracy(
@@ -155,7 +160,7 @@ def _cut(places: Places, size: int) -> Iterator[Places]:
     return (places[first : first + size] for first in range(0, len(places), size))
 
 
-class _Streamed(Steps):
+class _Streamed(Solo):
     """A step whose cases are one batch, which is another one at every step."""
 
     def __init__(

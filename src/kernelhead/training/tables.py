@@ -16,8 +16,10 @@ from kernelhead.models import TableModel, ring_anchors
 from kernelhead.nn import evaluating
 from kernelhead.rng import generator, seeded
 from kernelhead.shapes import check_size
+from kernelhead.training.course import Course
 from kernelhead.training.masked import MaskedEntries, Masking
-from kernelhead.training.resident import Course, Fitted, fit_resident
+from kernelhead.training.resident import fit_resident
+from kernelhead.training.steps import Fitted
 from kernelhead.training.transport_maps import RADIUS, pretrain_head
 
 EVALUATIONS = ("inductive", "transductive")

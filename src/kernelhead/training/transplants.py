@@ -17,9 +17,9 @@ from kernelhead.data import read_words
 from kernelhead.errors import BadInput, MissingExtra, unknown
 from kernelhead.nn import evaluating
 from kernelhead.surgery import batches, graft, open_host, sites
+from kernelhead.training.course import Course
 from kernelhead.training.distil import distil
 from kernelhead.training.grid import Job, Outcome
-from kernelhead.training.resident import Course
 from kernelhead.training.settings import jobs_from, settings_from
 from kernelhead.training.table import Claim, Page
 

@@ -17,9 +17,11 @@ from kernelhead.inspection import TrajectoryRecorder, TransportReport, transport
 from kernelhead.models import CloudClassifier, mean_anchors, ring_anchors
 from kernelhead.nn import evaluating
 from kernelhead.rng import generator, seeded
+from kernelhead.training.course import Course
 from kernelhead.training.grid import Job, Outcome
-from kernelhead.training.resident import Course, Fitted, fit_resident
+from kernelhead.training.resident import fit_resident
 from kernelhead.training.settings import jobs_from, settings_from
+from kernelhead.training.steps import Fitted
 from kernelhead.training.table import Claim, Page
 from kernelhead.training.transport_maps import RADIUS, MapSettings, fit_map, pretrain_head
 from kernelhead.training.transport_parts import FIELD, SIMULATIONS, TABLES, Parts, parts_of

@@ -17,7 +17,9 @@ from kernelhead.models import TransportMap, mean_anchors, ring_anchors
 from kernelhead.nn import evaluating
 from kernelhead.rng import generator, seeded
 from kernelhead.shapes import check_size
-from kernelhead.training.resident import Course, Fitted, fit_resident
+from kernelhead.training.course import Course
+from kernelhead.training.resident import fit_resident
+from kernelhead.training.steps import Fitted
 
 DUMMIES = ("ring", "class_means")
 MATCHES = ("ot", "random", "mean")

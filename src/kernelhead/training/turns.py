@@ -2,10 +2,11 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -13,6 +14,7 @@ from kernelhead.shapes import check_size
 
 Task = TypeVar("Task")
 Made = TypeVar("Made")
+Part = TypeVar("Part")
 _HERE = threading.local()
 
 
@@ -27,8 +29,27 @@ def pass_on() -> None:
         seat.pass_on()
 
 
+def meet(part: Part, do: Callable[[list[Part]], list[Made]]) -> Made:
+    """Do something at once for this run and those of its kind that are under way, when all have come to it.
+
+    Args:
+        part: what this run brings.
+        do: from what all bring, in the order in which they began, to what each gets; called by one of them.
+            A run that is alone, or of no kind, brings its own part only.
+
+    Returns:
+        What this run gets.
+    """
+    seat: _Seat | None = getattr(_HERE, "seat", None)
+    return do([part])[0] if seat is None or seat.kind is None else seat.meet(part, do)
+
+
 def in_turns(
-    do: Callable[[Task], Made], tasks: Sequence[Task], *, at_once: int
+    do: Callable[[Task], Made],
+    tasks: Sequence[Task],
+    *,
+    at_once: int,
+    kind: Callable[[Task], Hashable] | None = None,
 ) -> Iterator[tuple[Task, Made]]:
     """Do tasks in threads of which one runs at a time, from one `pass_on` to the next.
 
@@ -40,6 +61,7 @@ def in_turns(
         do: what to do with a task; calls `pass_on` where another may go on.
         tasks: in the order in which they begin.
         at_once: how many are under way at a time.
+        kind: of a task; those of one kind can `meet`. None if none can.
 
     Yields:
         A task and what was made of it, as they end.
@@ -68,6 +90,7 @@ def in_turns(
             with seat.taken():
                 while waiting and not table.closed:
                     task = waiting.popleft()
+                    seat.begin(len(tasks) - len(waiting), None if kind is None else kind(task))
                     ended.put((task, do(task)))
         except BaseException as error:
             # Of whoever asked, and to be raised there.
@@ -102,11 +125,21 @@ class _Table:
             self.seats[0].turn.release()
 
 
+@dataclass(frozen=True)
+class _Failed:
+    """What a meeting ended with in place of a result."""
+
+    error: Exception
+
+
 class _Seat:
     """A place at the table, with what belongs to the run that has it."""
 
     def __init__(self, table: _Table) -> None:
         self.table, self.turn, self.state = table, threading.Semaphore(0), torch.get_rng_state()
+        self.number, self.kind = 0, cast(Hashable, None)
+        self.brought: list[Any] = []  # to a meeting that has not begun
+        self.got: list[Any] = []  # from one that has ended
         self.stream: torch.cuda.Stream | None = None
         self.generator: torch.Generator | None = None
         if torch.cuda.is_available():
@@ -122,6 +155,36 @@ class _Seat:
         finally:
             self.table.seats.remove(self)
             self.table.next()
+
+    def begin(self, number: int, kind: Hashable) -> None:
+        """A task, the so-manieth."""
+        self.number, self.kind = number, kind
+
+    def meet(self, part: Any, do: Callable[[list[Any]], list[Any]]) -> Any:
+        """Wait for those of the same kind; the one that is there when all have come does it for all."""
+        self.brought = [part]
+        self.pass_on()  # so that all others have begun
+        while not self.got:
+            mates = sorted(
+                (seat for seat in self.table.seats if seat.kind == self.kind), key=lambda seat: seat.number
+            )
+            if self.brought and all(seat.brought for seat in mates):
+                self._lead(mates, do)
+            else:
+                self.pass_on()
+        found = self.got.pop()
+        if isinstance(found, _Failed):
+            raise found.error
+        return found
+
+    def _lead(self, mates: "list[_Seat]", do: Callable[[list[Any]], list[Any]]) -> None:
+        parts = [seat.brought.pop() for seat in mates]
+        try:
+            made = do(parts)
+        except Exception as error:  # whatever it is, it is told to all who came
+            made = [_Failed(error) for _ in mates]
+        for seat, each in zip(mates, made, strict=True):
+            seat.got.append(each)
 
     def pass_on(self) -> None:
         """To the next, and wait."""

@@ -14,11 +14,12 @@ from torch.nn import functional as F
 
 from kernelhead.data import Series, Standardiser, has_test_part, padded, read_series, split
 from kernelhead.errors import BadInput, missing_extra, unknown
+from kernelhead.training.course import Course
 from kernelhead.training.grid import Job, Outcome
 from kernelhead.training.landmarks import LandmarkRidge
 from kernelhead.training.loop import Row, fit, make_fabric, targets
 from kernelhead.training.recipe import Recipe, parted, read_toml, recipe_from
-from kernelhead.training.resident import Course, fit_resident, scores_of
+from kernelhead.training.resident import fit_resident, scores_of
 from kernelhead.training.runs import Trained, build
 from kernelhead.training.settings import ELSEWHERE
 from kernelhead.training.table import Goal, Page

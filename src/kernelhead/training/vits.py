@@ -13,12 +13,13 @@ from kernelhead.data import Images, read_images
 from kernelhead.errors import missing_extra, unknown
 from kernelhead.rng import seeded
 from kernelhead.surgery import batches, graft
+from kernelhead.training.course import Course
 from kernelhead.training.distil import distil
 from kernelhead.training.grid import Job, Outcome
 from kernelhead.training.lra import accuracy
 from kernelhead.training.pictures import SOURCES, Standardised, image_loss
 from kernelhead.training.pictures import Settings as Shown
-from kernelhead.training.resident import Course, fit_resident
+from kernelhead.training.resident import fit_resident
 from kernelhead.training.settings import course_of, jobs_from, settings_from
 from kernelhead.training.table import Claim, Page
 
