@@ -1,5 +1,6 @@
 """Records: what is written comes back, and a write that fails leaves the old file and nothing else."""
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,32 @@ def test_lines_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 def test_the_files_of_a_run_have_their_own_names() -> None:
     names = [
         records.CONFIG, records.METRICS, records.RESULT, records.SPECTRUM, records.KPCA,
+        records.MAPS, records.ROBUSTNESS, records.FLOW, records.GRAPH, records.DOT, records.TRANSPORT,
         records.WEIGHTS, records.CHECKPOINT, records.REPORT,
     ]  # fmt: skip
     assert len({*names}) == len(names)
+
+
+def test_what_a_killed_writer_left_is_taken_away_after_an_hour(tmp_path: Path) -> None:
+    old, new, other = (tmp_path / name for name in (".a[1].json.old", ".a[1].json.new", ".b.json.old"))
+    for left in (old, new, other):
+        left.write_text("half")
+    for left in (old, other):
+        os.utime(left, (0, 0))
+    write_json(tmp_path / "a[1].json", {})
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".a[1].json.new", ".b.json.old", "a[1].json"]
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' + "9" * 5000 + "}"], ids=["deep", "long"])
+def test_lists_too_deep_and_numbers_too_long_are_sentences(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(BadInput, match=r"a\.json is not a readable JSON file: "):
+        read_json(tmp_path / "a.json")
+    with pytest.raises(BadInput, match=r"a\.json, line 1 is not JSON: "):
+        read_lines(tmp_path / "a.json")
+
+
+def test_a_number_that_is_not_finite_is_a_sentence_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"a\.json is not written, a number in it is not finite"):
+        write_json(tmp_path / "a.json", {"loss": float("nan")})
+    assert [*tmp_path.iterdir()] == []

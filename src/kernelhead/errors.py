@@ -43,6 +43,9 @@ class UnseenLevel(UserWarning):
 def unknown(who: str, what: str, name: object, known: Iterable[str]) -> UnknownName:
     """The error for a name that is not in a list, with the nearest one suggested.
 
+    Args:
+        what: is named, such as "feature map".
+
     Example:
         >>> print(unknown("PrimalAttention", "feature map", "cosin", ["cosine", "elu"]))
         PrimalAttention: unknown feature map 'cosin', did you mean 'cosine'? Known: cosine, elu
@@ -56,6 +59,10 @@ def unknown(who: str, what: str, name: object, known: Iterable[str]) -> UnknownN
 
 def missing_extra(who: str, package: str, extra: str) -> MissingExtra:
     """The error for an optional dependency that is not there.
+
+    Args:
+        package: that is not there.
+        extra: that brings it.
 
     Example:
         >>> print(missing_extra("read_ts", "aeon", "ts"))

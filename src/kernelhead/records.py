@@ -2,7 +2,10 @@
 
 import json
 import os
+import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from glob import escape
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
@@ -14,6 +17,8 @@ METRICS = "metrics.jsonl"
 RESULT = "result.json"
 SPECTRUM = "spectrum.json"
 KPCA = "kpca.json"
+MAPS = "maps.json"
+ROBUSTNESS = "robustness.json"
 FLOW = "flow.json"
 GRAPH = "graph.json"
 DOT = "graph.dot"
@@ -21,18 +26,24 @@ TRANSPORT = "transport.json"
 WEIGHTS = "weights.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 REPORT = "report.html"
+DEAD_AFTER = 3600.0  # seconds without a word, after which a writer is taken for dead
 
 
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Write to a temporary file in the same folder, then rename it over `path`.
 
-    A reader, or a run killed in between, sees the old file or the new one, never a part.
+    A reader, or a run killed in between, sees the old file or the new one, never a part. Temporary files
+    that a killed writer of the same file left an hour ago or more are taken away.
 
     Raises:
         CheckpointError: the folder cannot be written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{escape(path.name)}.*"):
+            with suppress(OSError):  # it was alive and is done
+                if left.stat().st_mtime < time.time() - DEAD_AFTER:
+                    left.unlink()
         with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as handle:
             temporary = Path(handle.name)
     except OSError as error:
@@ -58,9 +69,13 @@ def write_text(path: Path, text: str) -> None:
     write_atomically(path, write)
 
 
-def write_json(path: Path, record: Mapping[str, Any]) -> None:
-    """Write one JSON object, sorted as given and readable; whole or not at all."""
-    write_text(path, json.dumps(record, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+def write_json(path: Path, record: Mapping[str, Any], *, indent: int | None = 2) -> None:
+    """Write one JSON object, sorted as given and readable; whole or not at all. One line without indent.
+
+    Args:
+        record: the object.
+    """
+    write_text(path, _json(path, record, indent=indent, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -73,7 +88,7 @@ def read_json(path: Path) -> dict[str, Any]:
         record = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist") from None
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # numbers can be too long, and lists too deep
         raise BadInput(f"{path} is not a readable JSON file: {error}") from error
     if not isinstance(record, dict):
         raise BadInput(f"{path} holds a {type(record).__name__}, expected a JSON object")
@@ -82,7 +97,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def write_lines(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write rows as JSON lines, whole or not at all: metrics stay small, so each epoch rewrites them."""
-    write_text(path, "".join(json.dumps(row, allow_nan=False) + "\n" for row in rows))
+    write_text(path, "".join(_json(path, row) + "\n" for row in rows))
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -101,9 +116,16 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise BadInput(f"{path}, line {number} is not JSON: {error}") from error
         if not isinstance(row, dict):
             raise BadInput(f"{path}, line {number} holds a {type(row).__name__}, expected a JSON object")
         rows.append(row)
     return rows
+
+
+def _json(path: Path, record: Mapping[str, Any], **form: Any) -> str:
+    try:
+        return json.dumps(record, allow_nan=False, **form)
+    except ValueError as error:
+        raise BadInput(f"{path} is not written, a number in it is not finite: {error}") from error

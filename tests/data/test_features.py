@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -103,3 +104,16 @@ def test_a_ranking_is_written_as_rows(tmp_path: Path) -> None:
         '"a, b",1,c,0.25',
         '"a, b",2,d,0.125',
     ]
+
+
+def test_ids_that_are_no_row_of_names_are_a_sentence(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.eye(2), ids=np.array(3.0))
+    with pytest.raises(BadInput, match="1 ids for 2 rows"):
+        read_features(tmp_path / "a.npz")
+
+
+def test_a_member_that_is_no_array_is_a_sentence(tmp_path: Path) -> None:
+    with ZipFile(tmp_path / "a.npz", "w") as file:
+        file.writestr("x", b"no array")
+    with pytest.raises(BadInput, match=r"`x` is \|S8 of shape \(\)"):
+        read_features(tmp_path / "a.npz")

@@ -274,7 +274,10 @@ def test_broken_folders_are_named(tmp_path: Path) -> None:
         ({"x": pixels(20, 4)}, r"`x` is uint8 of shape \(20, 4\), expected uint8"),
         ({"x": pixels(0, 4, 6)}, r"`x` is uint8 of shape \(0, 1, 4, 6\), expected uint8"),
         ({"y": np.zeros(19, int)}, r"`y` is int64 of shape \(19,\), expected whole numbers \(20,\)"),
-        ({"y": np.zeros(20)}, r"`y` is float64 of shape \(20,\), expected whole numbers"),
+        (
+            {"y": np.zeros(20), "classes": np.array(["a"])},
+            r"`y` is float64 of shape \(20,\), expected whole numbers",
+        ),
         ({"y": np.arange(20) - 1}, "labels run from -1 to 18, expected 0 to 18"),
         ({"classes": np.array(["a"])}, "labels run from 0 to 1, expected 0 to 0"),
     ],
@@ -295,3 +298,23 @@ def test_shares_that_do_not_fit_are_named(tmp_path: Path) -> None:
         read_images(folder(tmp_path, y=np.arange(20)), split="validation")
     with pytest.raises(BadInput, match="read_images: seed is -1, expected a whole number of at least 0"):
         read_images("digits", seed=-1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "sentence"),
+    [
+        (np.array(["a", "b"]), r"has labels of <U1 \(2,\), expected whole numbers \(n,\)"),
+        (np.array([[0], [1]]), r"has labels of int64 \(2, 1\), expected whole numbers \(n,\)"),
+        (np.array([0, 2**62]), r"has label 4611686018427387904, expected below 1,000,000"),
+    ],
+    ids=["words", "a column", "huge"],
+)
+def test_labels_that_count_no_classes_are_sentences(labels: Any, sentence: str, tmp_path: Path) -> None:
+    x = np.zeros((2, 1, 3, 3), np.uint8)
+    np.savez(tmp_path / "train.npz", x=x, y=labels)
+    with pytest.raises(BadInput, match=rf"train\.npz {sentence}"):
+        read_images(tmp_path)
+    np.save(tmp_path / "train_x.npy", x)
+    np.save(tmp_path / "train_y.npy", labels)
+    with pytest.raises(BadInput, match=rf"train_y\.npy {sentence}"):
+        read_images(tmp_path)

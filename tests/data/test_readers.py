@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelhead.data import Series, known_sets, read_series, write_predictions
+from kernelhead.data import Series, has_test_part, known_sets, read_series, write_predictions
 from kernelhead.errors import BadInput, MissingExtra, ShapeError, UnknownName
 
 SHARED = os.environ.get("KERNELHEAD_DATA")
@@ -352,3 +352,11 @@ def test_predictions_that_do_not_fit_are_named(tmp_path: Path) -> None:
     words = r"1 labels and probabilities \(2, 3\), expected 2 and \(2, 2\) for 2 cases of 2 classes"
     with pytest.raises(ShapeError, match=words):
         write_predictions(tmp_path / "a.csv", ["0", "1"], ["a"], np.zeros((2, 3)), ["a", "b"])
+
+
+def test_a_hostile_archive_has_no_test_part(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x_train=np.zeros((2, 3, 1)))
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    content[content.index(b"PK\x01\x02") + 30] = 255  # the length of what follows a name
+    (tmp_path / "a.npz").write_bytes(bytes(content))
+    assert not has_test_part(tmp_path / "a.npz")

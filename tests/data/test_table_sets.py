@@ -4,6 +4,7 @@ import os
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import pytest
@@ -138,3 +139,16 @@ def test_shared_sets(name: str) -> None:
     assert len(train) + len(test) == len(read_table(name, part="all", root=SHARED))
     encoder = TableEncoder.fit(train.x[:500], train.y[:500], classification=train.classification)
     assert encoder.schema.columns[-1].levels is None or train.classification
+
+
+def test_a_hostile_archive_is_a_sentence(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", x=np.eye(2), y=np.zeros(2))
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    content[content.index(b"PK\x01\x02") + 8] |= 1  # says that a member is encrypted
+    (tmp_path / "a.npz").write_bytes(bytes(content))
+    with pytest.raises(BadInput, match=r"a\.npz is not a readable \.npz file: .* is encrypted"):
+        read_table(tmp_path / "a.npz")
+    with ZipFile(tmp_path / "b.npz", "w") as file:
+        file.writestr("x", b"no array")
+    with pytest.raises(BadInput, match=r"b\.npz holds .*, expected x \(rows, features\) and y"):
+        read_table(tmp_path / "b.npz")

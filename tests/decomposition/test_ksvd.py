@@ -603,3 +603,13 @@ def test_sides_that_do_not_go_together_are_named() -> None:
 def test_complex_numbers_are_refused() -> None:
     with pytest.raises(BadInput, match=r"ksvd_dense: the input \(2, 2\) is complex, expected real numbers"):
         ksvd_dense(torch.eye(2, dtype=torch.complex128))
+
+
+def test_kernels_too_large_for_their_type_are_sentences() -> None:
+    with pytest.raises(BadInput, match=r"values up to .* are too large to be checked in torch\.float32"):
+        ksvd_dense(1e30 * torch.eye(3))
+    huge = 1e200 * points(6, 4)
+    with pytest.raises(
+        BadInput, match=r"ksvd: no SVD of numbers up to .* in torch\.float64; scale the kernel"
+    ):
+        ksvd(huge, huge.flip(0))

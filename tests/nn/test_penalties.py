@@ -9,11 +9,11 @@ from torch import distributed, multiprocessing, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from kernelhead.errors import BadInput, UnknownName
-from kernelhead.nn import PrimalAttention, ksvd_penalty, record
+from kernelhead.nn import PrimalAttention, SoftmaxAttention, ksvd_parts, ksvd_penalty, record
 from tests.inputs import points
 from tests.nn.primal_forms import oracle
 from tests.oracles.penalty import head_objective, penalty
-from tests.tolerance import assert_exact
+from tests.tolerance import assert_exact, assert_within
 
 
 def two_layers() -> nn.ModuleList:
@@ -98,6 +98,30 @@ def _process(rank: int, folder: str) -> None:
         if rank == 0:
             torch.save({name: p.grad for name, p in net.named_parameters()}, f"{folder}/{reduction}")
     distributed.destroy_process_group()
+
+
+def test_parts_are_those_of_every_head_and_layer() -> None:
+    layers, x = two_layers(), points(3, 5, 8)
+    with record(layers) as tape:
+        for layer in layers:
+            layer(x)
+    moments = [call.moments for calls in tape.calls.values() for call in calls]
+    left, right = (
+        torch.stack([(each.values * side).sum(-1).mean() / 2 for each, side in sides]).mean()
+        for sides in ([(m, m.left) for m in moments], [(m, m.right) for m in moments])
+    )
+    trace = torch.stack([each.trace.mean() for each in moments]).mean()
+    found = ksvd_parts(tape)
+    assert_within(found, eager=torch.stack([left, right, trace]), oracle=torch.stack([left, right, trace]))
+    assert not found.requires_grad
+
+
+def test_parts_need_a_primal_layer() -> None:
+    layer = SoftmaxAttention(8, heads=2)
+    with record(layer) as tape:
+        layer(points(1, 3, 8, dtype=torch.float32))
+    with pytest.raises(BadInput, match="ksvd_parts: no primal layer was recorded; run the model inside"):
+        ksvd_parts(tape)
 
 
 @pytest.mark.slow

@@ -11,7 +11,7 @@ import torch
 from kernelhead.data import Events
 from kernelhead.errors import BadInput, CheckpointError, UnknownName
 from kernelhead.models import EventModel
-from kernelhead.records import CONFIG, METRICS, RESULT, SPECTRUM, WEIGHTS, read_lines
+from kernelhead.records import CONFIG, MAPS, METRICS, RESULT, SPECTRUM, WEIGHTS, read_lines
 from kernelhead.rng import seeded
 from kernelhead.training import (
     Course,
@@ -171,6 +171,7 @@ def test_a_run_of_labels_there_and_back(tmp_path: Path) -> None:
         METRICS,
         RESULT,
         SPECTRUM,
+        MAPS,
         WEIGHTS,
     }
     assert (result["train_cases"] + result["valid_cases"], result["test_cases"]) == (40, 10)

@@ -30,7 +30,7 @@ from kernelhead.training import (
     scores,
 )
 from kernelhead.training import loop as loop_module
-from kernelhead.training.loop import Row, targets
+from kernelhead.training.loop import PARTS, Row, targets
 from kernelhead.training.store import load_tensors
 from tests.training.tiny import recipe, series
 
@@ -98,6 +98,9 @@ def test_a_row_has_the_figures_of_an_epoch() -> None:
         assert 0 <= row["valid_accuracy"] <= 1
         assert row["seconds"] > 0
         assert row["penalty"] >= 0
+        # A mean of squares is at least the square of the mean.
+        left, right, trace = (row[name] for name in PARTS)
+        assert (left + right - trace) ** 2 <= row["penalty"] * (1 + 1e-5)
 
 
 def test_the_loss_of_an_epoch_is_a_mean_over_cases() -> None:

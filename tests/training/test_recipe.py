@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kernelhead.errors import BadInput, UnknownName
 from kernelhead.training import FIELDS, Recipe, read_recipes, recipe_from
+from kernelhead.training.recipe import checked_entries
 
 NAMES = [field.name for field in fields(Recipe)]
 
@@ -175,3 +176,16 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "bytes.toml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(BadInput, match=r"bytes\.toml is not a readable TOML file"):
         read_recipes(tmp_path / "bytes.toml")
+
+
+@pytest.mark.parametrize("table", [None, 3, "words", [1]], ids=repr)
+def test_what_is_no_table_is_a_sentence(table: Any) -> None:
+    with pytest.raises(BadInput, match="example: expected a table of entries, got "):
+        checked_entries(Recipe, table, "example")
+
+
+def test_lists_too_deep_and_numbers_too_long_are_sentences(tmp_path: Path) -> None:
+    for text in ("a = " + "[" * 5000, "a = " + "9" * 5000):
+        (tmp_path / "a.toml").write_text(text)
+        with pytest.raises(BadInput, match=r"a\.toml is not a readable TOML file: "):
+            read_recipes(tmp_path / "a.toml")

@@ -17,9 +17,21 @@ import torch
 from kernelhead.cli.__main__ import main
 from kernelhead.data import Series, Standardiser, read_series, split
 from kernelhead.errors import BadInput, CheckpointError, KernelheadError, ShapeError, UnknownName
-from kernelhead.records import CHECKPOINT, CONFIG, METRICS, RESULT, SPECTRUM, WEIGHTS, read_json, read_lines
+from kernelhead.nn.store import write_tensors
+from kernelhead.records import (
+    CHECKPOINT,
+    CONFIG,
+    MAPS,
+    METRICS,
+    RESULT,
+    SPECTRUM,
+    WEIGHTS,
+    read_json,
+    read_lines,
+)
 from kernelhead.training import Watcher, build, load_run, scores, train_run
 from kernelhead.training import runs as runs_module
+from kernelhead.training.loop import PARTS
 from kernelhead.training.store import load_tensors, save_tensors
 from tests.training.tiny import call, options, recipe, series, start, write_csv, write_npz
 
@@ -47,7 +59,7 @@ def content(folder: Path) -> dict[str, bytes]:
 def test_a_run_leaves_its_records(files: Path) -> None:
     given, folder = recipe("train.csv", test="test.csv", name="mine"), files / "run"
     result = train_run(given, folder)
-    assert set(content(folder)) == {CONFIG, CHECKPOINT, WEIGHTS, METRICS, RESULT, SPECTRUM}
+    assert set(content(folder)) == {CONFIG, CHECKPOINT, WEIGHTS, METRICS, RESULT, SPECTRUM, MAPS}
     assert read_json(folder / CONFIG) == given.to_dict()
     assert read_json(folder / RESULT) == result
     rows = read_lines(folder / METRICS)
@@ -309,8 +321,8 @@ def test_weights_that_are_not_a_runs_are_sentences(files: Path) -> None:
         save_tensors(path, tensors, {key: value for key, value in facts.items() if key != name})
         with pytest.raises(CheckpointError, match=f"lacks what a run stores with its weights: '{name}'"):
             load_run(files / "run")
-    save_tensors(path, tensors, [1])  # type: ignore[arg-type]
-    with pytest.raises(CheckpointError, match="lacks what a run stores with its weights"):
+    write_tensors(path, tensors, {"facts": "[1]"})
+    with pytest.raises(CheckpointError, match="was not written by kernelhead: its facts are no JSON object"):
         load_run(files / "run")
     save_tensors(path, tensors, {**facts, "channels": 7})
     with pytest.raises(CheckpointError, match=r"'embedding\.weight' is \(8, 2\), expected \(8, 7\)"):
@@ -421,7 +433,7 @@ def test_several_processes_train_as_one(files: Path, devices: int, cases: int, r
     assert out.count("run folder: shared") == 1
     rows = [read_lines(files / name / METRICS) for name in ("alone", "shared")]
     for one, many in zip(*rows, strict=True):
-        for name in ("train_loss", "penalty", "valid_loss", "train_accuracy", "valid_accuracy"):
+        for name in ("train_loss", "penalty", *PARTS, "valid_loss", "train_accuracy", "valid_accuracy"):
             assert many[name] == pytest.approx(one[name], rel=1e-5, abs=1e-5), name
     shared = read_json(files / "shared" / RESULT)
     assert shared["test_loss"] == pytest.approx(alone["test_loss"], rel=1e-5)

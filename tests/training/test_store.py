@@ -15,8 +15,11 @@ from safetensors.torch import save_file
 from torch import nn
 
 from kernelhead.errors import CheckpointError, MissingExtra
+from kernelhead.nn.store import write_tensors
 from kernelhead.training.store import (
+    SUM,
     load_into,
+    load_model,
     load_tensors,
     optimiser_tensors,
     prepare_folder,
@@ -202,7 +205,7 @@ def test_a_fresh_optimiser_has_nothing_to_keep() -> None:
 def test_facts_are_json_beside_the_tensors(tmp_path: Path) -> None:
     save_tensors(tmp_path / "w", TENSORS, FACTS)
     with safe_open(tmp_path / "w", framework="pt") as opened:
-        assert json.loads(opened.metadata()["facts"]) == FACTS
+        assert {**json.loads(opened.metadata()["facts"]), SUM: 0} == {**FACTS, SUM: 0}
 
 
 def test_a_missing_package_names_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -212,3 +215,52 @@ def test_a_missing_package_names_its_extra(tmp_path: Path, monkeypatch: pytest.M
         save_tensors(tmp_path / "w", TENSORS, FACTS)
     with pytest.raises(MissingExtra, match=r"read_tensors: needs safetensors.*kernelhead\[cli\]"):
         load_tensors(tmp_path / "w")
+
+
+def test_a_bit_that_changed_is_seen(tmp_path: Path) -> None:
+    path = tmp_path / "w"
+    save_tensors(path, {"a": torch.ones(64)}, FACTS)
+    held = bytearray(path.read_bytes())
+    held[-1] ^= 1
+    path.write_bytes(bytes(held))
+    with pytest.raises(CheckpointError, match="w is damaged: it holds other bits than were saved"):
+        load_tensors(path)
+
+
+def test_files_without_a_sum_and_with_strange_facts(tmp_path: Path) -> None:
+    path = tmp_path / "w"
+    write_tensors(path, TENSORS, {"facts": json.dumps(FACTS)})
+    assert load_tensors(path)[1] == FACTS
+    for facts, sentence in (("[1]", "its facts are no JSON object"), ("[" * 100_000, "is not a whole")):
+        write_tensors(path, TENSORS, {"facts": facts})
+        with pytest.raises(CheckpointError, match=sentence):
+            load_tensors(path)
+
+
+def test_a_model_comes_back_with_its_weights_and_precision(tmp_path: Path) -> None:
+    held = nn.Linear(2, 3).double().state_dict()
+    model = load_model(tmp_path, lambda: nn.Linear(2, 3), held, layers=1)
+    assert model.weight.dtype == torch.float64
+    assert not model.training
+    assert torch.equal(model.weight, held["weight"])
+
+
+def test_a_model_that_cannot_be_or_does_not_fit_is_a_sentence(tmp_path: Path) -> None:
+    held = nn.Linear(2, 3).state_dict()
+    with pytest.raises(CheckpointError, match="does not fit the model: 2 weights for 3 layers"):
+        load_model(tmp_path, lambda: nn.Linear(2, 3), held, layers=3)
+    with pytest.raises(CheckpointError, match=r"'weight' is \(3, 2\), expected \(3, 1000000000000\)"):
+        load_model(tmp_path, lambda: nn.Linear(10**12, 3), held, layers=1)
+    with pytest.raises(CheckpointError, match="describes a model that cannot be made: "):
+        load_model(tmp_path, lambda: nn.Linear(2**80, 3), held, layers=1)
+
+
+def test_the_state_of_another_optimiser_is_a_sentence() -> None:
+    optimiser = torch.optim.AdamW([nn.Parameter(torch.zeros(2))])
+    for name, tensor in (
+        ("1.exp_avg", torch.zeros(2)),
+        ("x.a", torch.zeros(2)),
+        ("0.exp_avg", torch.zeros(3)),
+    ):
+        with pytest.raises(CheckpointError, match=rf"the optimiser has no '{name}' of shape"):
+            restore_optimiser(optimiser, {name: tensor})

@@ -198,6 +198,7 @@ def read_events(
       parts are disjoint; the validation part is a share of the training users.
 
     Args:
+        source: a CSV file, or the name of a known set.
         split: train, validation or test.
         unit: of the times in a file.
         root: folder of data sets; the environment variable KERNELHEAD_DATA if left out.

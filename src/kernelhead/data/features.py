@@ -110,6 +110,9 @@ def read_features(path: str | Path) -> Features:
 def write_ranking(path: str | Path, rows: Iterable[tuple[str, int, str, float]]) -> None:
     """Write a ranked list as CSV, whole or not at all: query, rank from 1 on, id, score.
 
+    Args:
+        rows: query, rank, id and score of each.
+
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
@@ -132,7 +135,8 @@ def _read_arrays(path: Path) -> Features:
             loaded = np.load(handle, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 return Features(loaded, name=path.stem)
-            found = {key: loaded[key] for key in ("x", "ids", "labels") if key in loaded.files}
+            # A member that is no array comes as bytes.
+            found = {key: np.asarray(loaded[key]) for key in ("x", "ids", "labels") if key in loaded.files}
     except BadInput:
         raise
     except Exception as error:  # a hostile file can fail anywhere between zip, header and data
@@ -140,7 +144,7 @@ def _read_arrays(path: Path) -> Features:
     if "x" not in found:
         raise BadInput(f"{WHO}: {path} holds {', '.join(loaded.files) or 'nothing'}, expected x")
     ids, labels = (
-        tuple(map(str, found[key].tolist())) if key in found else None for key in ("ids", "labels")
+        tuple(map(str, np.ravel(found[key]).tolist())) if key in found else None for key in ("ids", "labels")
     )
     return Features(found["x"], ids or (), labels, path.stem)
 

@@ -15,6 +15,7 @@ from kernelhead.data.sources import check_part, in_part, read_checked, root_of
 from kernelhead.errors import BadInput, missing_extra, unknown
 
 WHO = "read_images"
+MOST_CLASSES = 1_000_000  # of labels without names
 # First 16 hexadecimal digits of the SHA-256 of every file.
 DIGESTS = {
     "mnist/mnist.npz": "06af5dfe73b70e3b",
@@ -255,17 +256,30 @@ def _read_folder(folder: Path, source: str) -> Images:
         return _read_mapped(folder, source)
     train = _arrays(folder / "train.npz")
     # Classes are those of the training part, so that both parts count alike.
-    names = train["classes"] if "classes" in train else np.arange(int(train["y"].max(initial=0)) + 1)
+    named = np.ravel(train["classes"]).tolist() if "classes" in train else None
+    names = _numbered(folder / "train.npz", train["y"]) if named is None else named
     held = train if source == "train" else _arrays(folder / "test.npz")
     x = held["x"][:, None] if held["x"].ndim == 3 else held["x"]
-    return Images(folder.resolve().name, x, held["y"], tuple(map(str, names.tolist())))
+    return Images(folder.resolve().name, x, held["y"], tuple(map(str, names)))
 
 
 def _read_mapped(folder: Path, source: str) -> Images:
     train = _mapped(folder / "train_y.npy")
     x, y = (_mapped(folder / f"{source}_{name}.npy") for name in "xy")
-    names = range(int(train.max(initial=0)) + 1)
+    names = _numbered(folder / "train_y.npy", train)
     return Images(folder.resolve().name, x, np.array(y), tuple(map(str, names)))
+
+
+def _numbered(path: Path, labels: NDArray[Any]) -> range:
+    """Classes without names: from 0 to the largest label."""
+    if labels.ndim != 1 or labels.dtype.kind not in "iu":
+        raise BadInput(
+            f"{WHO}: {path} has labels of {labels.dtype} {labels.shape}, expected whole numbers (n,)"
+        )
+    largest = int(labels.max(initial=0))
+    if largest >= MOST_CLASSES:
+        raise BadInput(f"{WHO}: {path} has label {largest}, expected below {MOST_CLASSES:,}")
+    return range(largest + 1)
 
 
 def _mapped(path: Path) -> NDArray[Any]:
@@ -284,7 +298,8 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     try:
         # np.load leaves a file of its own open when the archive is broken.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            found = {key: file[key] for key in ("x", "y", "classes") if key in file.files}
+            # A member that is no array comes as bytes.
+            found = {key: np.asarray(file[key]) for key in ("x", "y", "classes") if key in file.files}
     except Exception as error:  # a hostile archive can fail anywhere between zip, header and data
         raise BadInput(f"{WHO}: {path} is not a readable .npz file: {error}") from error
     if not {"x", "y"} <= found.keys():

@@ -8,7 +8,6 @@ from io import StringIO
 from math import isfinite
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,6 +48,7 @@ def read_series(source: str | Path, *, split: str = "train", root: Path | None =
     A ``.ts`` or ``.csv`` file is one part and is read whole, whatever the split.
 
     Args:
+        source: a file, a folder or a known name.
         split: train or test.
         root: folder of data sets; the environment variable KERNELHEAD_DATA if left out.
 
@@ -103,7 +103,7 @@ def has_test_part(source: str | Path, *, root: Path | None = None) -> bool:
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
             return "x_test" in arrays.files
-    except (OSError, ValueError, EOFError, BadZipFile):
+    except Exception:  # a hostile archive can fail anywhere between zip, header and data
         return False
 
 
@@ -255,7 +255,7 @@ def _read_npz(path: Path, split: str) -> Series:
             keys = {"x": "x", "y": "y", "length": "length", "classes": "classes"}
             if shared:
                 keys |= {"x": f"x_{split}", "y": f"y_{split}", "length": f"len_{split}"}
-            found = {name: _decoded(file[key]) for name, key in keys.items() if key in file.files}
+            found = {name: _decoded(np.asarray(file[key])) for name, key in keys.items() if key in file.files}
             held = ", ".join(file.files) or "nothing"
     except Exception as error:  # a hostile archive can fail anywhere between zip, header and data
         raise BadInput(f"read_series: {path} is not a readable .npz file: {error}") from error

@@ -207,6 +207,9 @@ def split(series: Series, *, fraction: float, seed: int) -> tuple[Series, Series
 def epoch_order(count: int, *, seed: int, epoch: int) -> NDArray[np.intp]:
     """The order in which an epoch visits the cases: a permutation that needs no stored state.
 
+    Args:
+        count: how many cases there are.
+
     Example:
         >>> order = epoch_order(5, seed=0, epoch=3)
         >>> sorted(order.tolist()), bool((order == epoch_order(5, seed=0, epoch=3)).all())

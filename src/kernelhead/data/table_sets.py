@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,9 +174,11 @@ SETS = tuple(_READERS)
 
 def _read_npz(path: Path) -> Read:
     try:
-        with np.load(path, allow_pickle=False) as arrays:
-            held = {key: arrays[key] for key in arrays.files}
-    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        # np.load leaves a file of its own open when the archive is broken.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as arrays:
+            # A member that is no array comes as bytes.
+            held = {key: np.asarray(arrays[key]) for key in arrays.files}
+    except Exception as error:  # a hostile archive can fail anywhere between zip, header and data
         raise BadInput(f"{WHO}: {path} is not a readable .npz file: {error}") from error
     x, y = held.get("x"), held.get("y")
     if x is None or y is None or x.ndim != 2 or y.shape != (len(x),):

@@ -68,6 +68,9 @@ class Reviews:
 
     Shapes: each of cases (t,), in UTF-8; y (n,), positions in `classes`.
 
+    Args:
+        name: of the set.
+
     Example:
         >>> good = np.frombuffer(b"Good.", np.uint8)
         >>> Reviews("one", (good,), np.array([1]), ("negative", "positive")).longest

@@ -96,6 +96,7 @@ def as_tokens(source: Images | Reviews, *, longest: int | None = None) -> Tokens
     Shapes: returns x (n, height times width) or (n, longest), in uint8 where tokens fit, int16 elsewhere.
 
     Args:
+        source: images, or reviews.
         longest: places of a sequence; 4096 for reviews and all pixels for images if left out.
 
     Raises:

@@ -60,7 +60,7 @@ def ksvd(left_features: Tensor, right_features: Tensor, *, rank: int | None = No
     _check_pair(left_features, right_features)
     left_basis, left_triangle = tall_qr(left_features)
     right_basis, right_triangle = tall_qr(right_features)
-    inner_left, values, inner_right = torch.linalg.svd(left_triangle @ right_triangle.mT, full_matrices=False)
+    inner_left, values, inner_right = _svd("ksvd", left_triangle @ right_triangle.mT)
     left, right = left_basis @ inner_left[..., :rank], right_basis @ inner_right.mT[..., :rank]
     left, right = paired_signs(left, right)
     left_weight, right_weight = primal_weights(left_features, right_features, left, right)
@@ -84,7 +84,7 @@ def ksvd_dense(entries: Tensor, *, rank: int | None = None) -> KSVD:
     sizes = check_axes("ksvd_dense", entries=(entries, "... n m"))
     rank = _checked_rank("ksvd_dense", rank, min(sizes["n"], sizes["m"]))
     entries = _floating("ksvd_dense", entries)
-    left, values, right = torch.linalg.svd(entries, full_matrices=False)
+    left, values, right = _svd("ksvd_dense", entries)
     left, right = paired_signs(left[..., :rank], right.mT[..., :rank])
     return _checked(left, values[..., :rank], right, entries @ right, entries.mT @ left)
 
@@ -126,7 +126,7 @@ def ksvd_products(
         if left_basis.shape[-1] < rank:
             raise BadInput(f"ksvd_products: rank is {rank}, but there are {left_basis.shape[-2]} left points")
         right_basis, triangle = tall_qr(apply_transposed(left_basis))
-        before, values = values, torch.linalg.svdvals(triangle)[:rank]
+        before, values = values, _svd("ksvd_products", triangle)[1][:rank]
         # Values that are rounding of the largest never settle, and need not.
         settled = (tolerance * values).clamp_min(100 * torch.finfo(values.dtype).eps * float(values[0]))
         if bool(((values - before).abs() <= settled).all()):
@@ -139,7 +139,7 @@ def ksvd_products(
             stacklevel=2,
         )
     # K ~ left_basis left_basis' K = left_basis triangle' right_basis'
-    inner_left, values, inner_right = torch.linalg.svd(triangle.mT, full_matrices=False)
+    inner_left, values, inner_right = _svd("ksvd_products", triangle.mT)
     left, right = left_basis @ inner_left[:, :rank], right_basis @ inner_right.mT[:, :rank]
     left, right = paired_signs(left, right)
     return _checked(left, values[:rank], right, apply(right), apply_transposed(left))
@@ -260,16 +260,32 @@ def _checked(
     """A result with its checks, from K V and K'U as they were really computed."""
     inverse = inverse_or_zero(values)
     trace = (left * left_product).sum((-2, -1))
+    zero = objective(left_product.square().sum(-2), right_product.square().sum(-2), inverse, trace)
+    if not bool(torch.isfinite(zero).all()):
+        raise BadInput(
+            f"ksvd: values up to {float(values.max()):.1e} are too large to be checked in {values.dtype}; "
+            "scale the kernel"
+        )
     size = torch.linalg.vector_norm(values, dim=-1).clamp_min(torch.finfo(values.dtype).tiny)
     return KSVD(
         left,
         values,
         right,
-        objective(left_product.square().sum(-2), right_product.square().sum(-2), inverse, trace),
+        zero,
         trace,
         torch.linalg.matrix_norm(left_product - left * values.unsqueeze(-2)) / size,
         torch.linalg.matrix_norm(right_product - right * values.unsqueeze(-2)) / size,
     )
+
+
+def _svd(who: str, matrix: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    try:
+        return torch.linalg.svd(matrix, full_matrices=False)
+    except RuntimeError as error:  # of LAPACK
+        most = float(matrix.abs().max())
+        raise BadInput(
+            f"{who}: no SVD of numbers up to {most:.1e} in {matrix.dtype}; scale the kernel"
+        ) from error
 
 
 def _checked_rank(who: str, rank: int | None, most: int) -> int:

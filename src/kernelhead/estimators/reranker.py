@@ -14,8 +14,9 @@ from kernelhead.errors import CheckpointError, KernelheadError
 from kernelhead.estimators.seeds import as_seed
 from kernelhead.models import RerankerModel, rerank
 from kernelhead.rng import seeded
+from kernelhead.shapes import check_size
 from kernelhead.training import Course, fit_reranker, list_loss, lists_of
-from kernelhead.training.store import load_into, load_tensors, save_tensors
+from kernelhead.training.store import load_model, load_tensors, save_tensors
 
 LOSSES = "losses"
 
@@ -199,11 +200,10 @@ class Reranker(BaseEstimator):  # type: ignore[misc]
         try:
             made = cls(**facts["reranker"])
             made.n_features_in_, made.losses_ = int(facts["features"]), tensors.pop(LOSSES).tolist()
-            model = made._model()
-        except (KeyError, TypeError, ValueError, KernelheadError) as error:
+            layers = check_size("Reranker", "depth", made.depth)
+        except (KeyError, TypeError, ValueError, OverflowError, KernelheadError) as error:
             raise CheckpointError(f"{path} holds no re-ranker: {error}") from error
-        load_into(path, model, tensors)
-        made.model_ = model.eval()
+        made.model_ = load_model(path, made._model, tensors, layers=layers)
         return made
 
     def _model(self) -> RerankerModel:

@@ -58,6 +58,7 @@ from kernelhead.inspection.head_graphs import (
     head_patterns,
 )
 from kernelhead.inspection.independence import PartialCorrelations, attention_correlation
+from kernelhead.inspection.maps import LayerMap, attention_maps, map_record
 from kernelhead.inspection.moves import TransportFigures
 from kernelhead.inspection.plan import LayerPlan, Plan, plan, plan_record
 from kernelhead.inspection.ranking import mean_average_precision, precision_at
@@ -98,6 +99,7 @@ __all__ = [
     "HeadAlignment",
     "HeadGraph",
     "HeadPatterns",
+    "LayerMap",
     "LayerPlan",
     "LayerSpectrum",
     "Neighbours",
@@ -117,6 +119,7 @@ __all__ = [
     "asymmetry_index",
     "attention_correlation",
     "attention_graph",
+    "attention_maps",
     "attention_rollout",
     "brier_score",
     "bures_difficulty",
@@ -141,6 +144,7 @@ __all__ = [
     "host_sides",
     "inter_modality_flow",
     "kpca_record",
+    "map_record",
     "mean_average_precision",
     "minimal_explanation",
     "model_flow",

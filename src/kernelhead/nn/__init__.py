@@ -11,7 +11,7 @@ from kernelhead.nn.linear import LinearAttention, NystromAttention, PerformerAtt
 from kernelhead.nn.local import LocalMixing
 from kernelhead.nn.modes import evaluating
 from kernelhead.nn.normed import NormedAttention
-from kernelhead.nn.penalties import ksvd_penalty
+from kernelhead.nn.penalties import ksvd_parts, ksvd_penalty
 from kernelhead.nn.polynomial import PolynomialAttention
 from kernelhead.nn.primal import PrimalAttention, PrimalState
 from kernelhead.nn.rpc import RPCAttention, SymmetricAttention
@@ -57,6 +57,7 @@ __all__ = [
     "core_of",
     "evaluating",
     "find_sites",
+    "ksvd_parts",
     "ksvd_penalty",
     "merge_heads",
     "reading",

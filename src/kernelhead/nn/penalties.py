@@ -91,6 +91,45 @@ def ksvd_penalty(
     return total / len(squares) if layers == "mean" else total
 
 
+@torch.no_grad()
+def ksvd_parts(tape: Tape) -> Tensor:
+    r"""The three parts of J on a tape, (3,): J is the first plus the second less the third.
+
+    They are $\tfrac12 \sum_s \lambda_s m^e_s$, the same of the right scores, and $\mathrm{Tr}(W_e^\top W_r)$,
+    each a mean over samples, heads, calls and primal layers; without gradient.
+
+    Raises:
+        BadInput: no primal layer was recorded.
+
+    Example:
+        >>> from kernelhead.nn import PrimalAttention, record
+        >>> layer = PrimalAttention(8, heads=2, rank=2)
+        >>> with record(layer) as tape:
+        ...     out = layer(torch.randn(3, 5, 8))
+        >>> left, right, trace = ksvd_parts(tape)
+        >>> squared = (left + right - trace).square()
+        >>> bool(torch.isclose(squared, ksvd_penalty(tape, reduction="batch"), atol=1e-6))
+        True
+    """
+    layers = [
+        torch.stack([_parts(call.moments) for call in calls if call.moments is not None]).mean(0)
+        for calls in tape.calls.values()
+        if any(call.moments is not None for call in calls)
+    ]
+    if not layers:
+        raise BadInput(
+            "ksvd_parts: no primal layer was recorded; run the model inside `with record(model) as tape:`"
+        )
+    return torch.stack(layers).mean(0)
+
+
+def _parts(moments: Moments) -> Tensor:
+    none, zero = torch.zeros_like(moments.left), torch.zeros_like(moments.trace)
+    left = objective(moments.left, none, moments.values, zero)
+    right = objective(none, moments.right, moments.values, zero)
+    return torch.stack([left.mean(), right.mean(), moments.trace.mean()])
+
+
 def _objective(moments: Moments, trace: str) -> Tensor:
     """J of each sample and head, (b, h)."""
     chosen = moments.trace if trace == "W" else moments.projected_trace

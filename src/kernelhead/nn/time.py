@@ -134,9 +134,15 @@ class TimeEncoding(nn.Module):
             # What softplus takes to `rise`; a spectrum of one frequency still has steps.
             self.steps = nn.Parameter(torch.full((KNOTS,), rise).clamp_min(1e-6).expm1().log())
         else:
-            low, high = float(logs.min()), float(logs.max())
+            high, low = self._ends(count)
             drawn = torch.rand(count, generator=draws) * (high - low) + low
             self.register_buffer("log_frequency", drawn)
+
+    def _ends(self, count: int) -> tuple[float, float]:
+        """Highest and lowest logarithm of a frequency, known also where a model is made without memory."""
+        shortest, longest = map(log, self.periods)
+        ends = log(tau) - torch.linspace(shortest, longest, min(count, 2), device="cpu")
+        return float(ends[0]), float(ends[-1])
 
     def _make_mercer(self) -> None:
         if self.preset == "published":

@@ -113,6 +113,9 @@ def restore(model: nn.Module) -> Report:
 
     What training changed in the host's own parameters stays changed.
 
+    Args:
+        model: the host with its grafts.
+
     Example:
         >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
         >>> names = [*layer.state_dict()]

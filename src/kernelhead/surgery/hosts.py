@@ -6,7 +6,6 @@ from importlib import import_module
 from pathlib import Path
 from textwrap import shorten
 from typing import Any, overload
-from zipfile import BadZipFile
 
 import numpy as np
 import torch
@@ -23,7 +22,11 @@ NAMED = "a folder with a config.json, timm:NAME, or package.module:function"
 
 @dataclass(frozen=True, eq=False)
 class Host:
-    """A model in evaluation mode, and what turns text into its inputs, where it has such."""
+    """A model in evaluation mode, and what turns text into its inputs, where it has such.
+
+    Args:
+        tokenizer: of a text, or None.
+    """
 
     model: nn.Module
     tokenizer: Any = None
@@ -115,6 +118,9 @@ def batches(inputs: Tensor, size: int = 16) -> list[Tensor]: ...
 def batches(inputs: dict[str, Tensor], size: int = 16) -> list[dict[str, Tensor]]: ...
 def batches(inputs: Inputs, size: int = 16) -> list[Tensor] | list[dict[str, Tensor]]:
     """Inputs a few cases at a time.
+
+    Args:
+        size: cases of a batch.
 
     Example:
         >>> [len(part) for part in batches(torch.zeros(5, 2), 3)]
@@ -214,7 +220,7 @@ def _arrays(path: Path, cases: int | None) -> Inputs:
             single = isinstance(held, np.ndarray)
             arrays = {path.stem: held} if single else {name: held[name] for name in held.files}
         tensors = {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in arrays.items()}
-    except (OSError, ValueError, TypeError, EOFError, BadZipFile) as error:
+    except Exception as error:  # a hostile file can fail anywhere between zip, header and data
         raise BadInput(f"read_inputs: {path} cannot be read: {_why(error)}") from error
     counts = {len(each) if each.ndim else 0 for each in arrays.values()}
     if len(counts) != 1 or 0 in counts:

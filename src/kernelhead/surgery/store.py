@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from hashlib import sha256
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -174,7 +175,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
             )
         for each in _has(manifest, _NEEDED)["grafts"]:
             _has(each, _NEEDED_OF_EACH)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(f"{path} has a manifest that cannot be read: {error}") from error
     if manifest["weights"] != checksum(tensors):
         raise CheckpointError(f"{path} is damaged: its weights are not those that were saved")
@@ -212,14 +213,18 @@ def _planned(path: Path, host: nn.Module, each: Mapping[str, Any], tensors: Mapp
             f"{path} does not fit the model: {each['path']!r} has {sizes[0]} heads of {sizes[1]}, "
             f"expected {each['heads']} of {each['head']}"
         )
-    try:
-        core = core_of(each["method"], heads=site.heads, head=site.head, **each["options"])
-    except (KernelheadError, TypeError) as error:
-        raise CheckpointError(f"{path} asks for a core that this version does not build: {error}") from error
     prefix = f"{each['path']}.{CHILD}.".lstrip(".")
     state = {name.removeprefix(prefix): value for name, value in tensors.items() if name.startswith(prefix)}
-    core = like(core, site.module)
-    _check(path, state, core.state_dict())
+    make = partial(core_of, each["method"], heads=site.heads, head=site.head, **each["options"])
+    try:
+        # Without memory first: sizes that a manifest says and its weights do not have cost nothing.
+        with torch.device("meta"):
+            expected = make().state_dict()
+    except (KernelheadError, ArithmeticError, TypeError, ValueError, RuntimeError) as error:
+        why = (str(error).splitlines() or [""])[0]
+        raise CheckpointError(f"{path} asks for a core that this version does not build: {why}") from error
+    _check(path, state, expected)
+    core = like(make(), site.module)
     core.load_state_dict(state)
     fit = each.get("fit")
     return Planned(site, core, replace(described(site, core, each["method"], each["seed"]), fit=fit))

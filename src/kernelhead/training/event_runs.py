@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
+from math import isfinite
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -13,21 +14,49 @@ from torch import Tensor, nn
 from kernelhead.data import Events, read_events
 from kernelhead.data.events import SETS
 from kernelhead.data.sources import in_part
-from kernelhead.errors import BadInput, CheckpointError, unknown
-from kernelhead.inspection import HeadPatterns, head_patterns, spectra, spectrum_record
+from kernelhead.errors import BadInput, CheckpointError, KernelheadError, unknown
+from kernelhead.inspection import (
+    HeadPatterns,
+    attention_maps,
+    head_patterns,
+    map_record,
+    spectra,
+    spectrum_record,
+)
 from kernelhead.models import EventModel
 from kernelhead.models.events import ENCODINGS
 from kernelhead.nn.time import width_share
-from kernelhead.records import CONFIG, METRICS, RESULT, SPECTRUM, WEIGHTS, read_json, write_json, write_lines
+from kernelhead.records import (
+    CONFIG,
+    MAPS,
+    METRICS,
+    RESULT,
+    SPECTRUM,
+    WEIGHTS,
+    read_json,
+    write_json,
+    write_lines,
+)
 from kernelhead.rng import seeded
 from kernelhead.shapes import check_size
+from kernelhead.training.course import Course
 from kernelhead.training.loop import Watcher
-from kernelhead.training.places import check_folder, machine_of, peak_on, reset_peak, versions_here
+from kernelhead.training.places import (
+    LEFT_BY_A_RUN,
+    alone_in,
+    check_folder,
+    check_own,
+    machine_of,
+    peak_on,
+    reset_peak,
+    versions_here,
+)
 from kernelhead.training.questions import ASKED, Questions
 from kernelhead.training.recipe import Recipe, checked_entries, recipe_from
-from kernelhead.training.resident import Course, fit_resident
-from kernelhead.training.store import load_into, load_tensors, prepare_folder, save_tensors
+from kernelhead.training.resident import fit_resident
+from kernelhead.training.store import load_model, load_tensors, prepare_folder, save_tensors
 
+_Parts: TypeAlias = tuple[Events, Events, Events | None]
 TARGETS = ("", "label", "next")
 PRECISIONS = {"32-true": "32", "32": "32", "bf16-mixed": "bf16", "16-mixed": "fp16"}
 LEAST_WIDTH = 32  # of a time, where none is said
@@ -222,6 +251,12 @@ class TrainedEvents:
         batch = asked.windows(*(each[:cases] for each in asked.inputs))
         return spectrum_record(spectra(self.model, batch), cases=len(batch[0]), length=asked.length + 1)
 
+    def maps(self, events: Events) -> dict[str, Any]:
+        """Small pictures of every attention on the first question, as a JSON record; see `attention_maps`."""
+        asked = self.questions(events).on(self._device)
+        batch = asked.windows(*(each[:1] for each in asked.inputs))
+        return map_record(attention_maps(self.model, batch), data=events.name, case=0)
+
     def patterns(self, events: Events, *, layer: int = -1, case: int = 0) -> tuple[HeadPatterns, list[str]]:
         """What one attention applies to a sequence and the question behind it, and the names of its points.
 
@@ -275,14 +310,8 @@ def fit_events(
         >>> trained.scores(lag_lookup(3, types=2, seed=1)).shape, len(rows)
         (torch.Size([3, 2]), 2)
     """
-    recipe, options = made.recipe, made.options.settled(train)
-    names = train.kinds if options.target == "next" else classes or train.classes
-    if len(names) < 2:
-        raise BadInput(f"{train.name}: all answers are {names[0]!r}, expected two classes")
-    with seeded(recipe.seed):
-        model = _built(recipe, options, len(train.kinds), len(names))
-    device = _device(recipe)
-    trained = TrainedEvents(model.to(device), recipe, options, train.kinds, names)
+    trained, device = _untrained(train, made, classes or train.classes), _device(made.recipe)
+    recipe, options, model = trained.recipe, trained.options, trained.model.to(device)
     questions = trained.questions(train).on(device)
     batch = min(recipe.batch, len(questions))
     every = len(questions) // batch
@@ -300,6 +329,11 @@ def fit_events(
         seen.clear()
         if held_out is not None:
             accuracy, entropy = held_out.accuracy_and_loss(net)
+            if not isfinite(entropy):
+                raise BadInput(
+                    f"{train.name}: the validation loss is {entropy} after epoch {len(rows) + 1}; a smaller "
+                    f"lr than {recipe.lr}, or times in another unit than {options.unit}, may help"
+                )
             row |= {"valid_loss": entropy, "valid_accuracy": accuracy}
         rows.append(row)
         if tell is not None:
@@ -351,7 +385,7 @@ def train_event_run(
 
     Args:
         made: recipe and options.
-        folder: gets the configuration, metrics, best weights, spectrum and result.
+        folder: gets the configuration, metrics, best weights, spectrum, maps and result.
         fresh: throw away what the folder holds of an earlier run.
         watcher: is told every epoch.
         root: folder of data sets.
@@ -361,23 +395,34 @@ def train_event_run(
 
     Raises:
         BadInput: the data cannot be used, or the folder holds a run of another recipe.
-        CheckpointError: the folder cannot be written.
+        CheckpointError: the folder cannot be written, or another run is training into it.
     """
-    recipe = made.recipe
-    train, valid, test = _parts(made, root)
+    parts = _parts(made, root)
+    _untrained(parts[0], made, _classes(*parts[:2]))
     if not fresh:
         check_folder(folder, made.to_dict())
     prepare_folder(folder)
-    for name in (CONFIG, WEIGHTS, METRICS, RESULT, SPECTRUM) if fresh else ():
-        (folder / name).unlink(missing_ok=True)
+    with alone_in(folder):
+        return _trained_in(folder, made, parts, fresh, watcher)
+
+
+def _trained_in(
+    folder: Path, made: EventRecipe, parts: _Parts, fresh: bool, watcher: Watcher | None
+) -> dict[str, Any]:
+    """The run itself, alone in its folder."""
+    recipe, (train, valid, test) = made.recipe, parts
+    if fresh:
+        for name in LEFT_BY_A_RUN:
+            (folder / name).unlink(missing_ok=True)
+    else:
+        check_folder(folder, made.to_dict())
+    write_json(folder / CONFIG, made.to_dict())
     if (folder / RESULT).exists():
         return read_json(folder / RESULT)
     device = _device(recipe)
     reset_peak(device)
-    classes = tuple(sorted({*train.classes, *valid.classes}, key=(train.classes + valid.classes).index))
     tell = (watcher or Watcher()).epoch
-    trained, rows = fit_events(train, valid, made, classes=classes, tell=tell)
-    write_json(folder / CONFIG, made.to_dict())
+    trained, rows = fit_events(train, valid, made, classes=_classes(train, valid), tell=tell)
     best = min(rows, key=lambda row: row["valid_loss"])
     accuracy, loss = (None, None) if test is None else trained.accuracy_and_loss(test)
     result: dict[str, Any] = {
@@ -408,6 +453,7 @@ def train_event_run(
     save_tensors(folder / WEIGHTS, {n: t.cpu() for n, t in trained.model.state_dict().items()}, facts)
     write_lines(folder / METRICS, rows)
     write_json(folder / SPECTRUM, trained.spectra(valid))
+    write_json(folder / MAPS, trained.maps(valid), indent=None)
     write_json(folder / RESULT, result)
     return result
 
@@ -428,14 +474,17 @@ def load_event_run(folder: Path) -> TrainedEvents:
         raise CheckpointError(f"{folder} holds no {WEIGHTS}: not a run folder, or its run is not done")
     tensors, facts = load_tensors(path)
     try:
-        options = EventOptions(**facts["events"])
+        options = EventOptions(**checked_entries(EventOptions, facts["events"], str(path)))
         kinds, classes = tuple(facts["kinds"]), tuple(facts["classes"])
         recipe = recipe_from(facts["recipe"], str(path))
-        model = _built(recipe, options, len(kinds), len(classes))
-    except (KeyError, TypeError) as error:
+    except KernelheadError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} lacks what a run stores with its weights: {error}") from error
-    load_into(path, model, tensors)
-    return TrainedEvents(model.eval(), recipe, options, kinds, classes)
+    check_own(path, facts["recipe"])
+    sizes = len(kinds), len(classes)
+    model = load_model(path, lambda: _built(recipe, options, *sizes), tensors, layers=recipe.depth)
+    return TrainedEvents(model, recipe, options, kinds, classes)
 
 
 def _time_width(recipe: Recipe, options: EventOptions) -> int:
@@ -447,6 +496,21 @@ def _time_width(recipe: Recipe, options: EventOptions) -> int:
     widths = range(least, least + share * recipe.heads, share)
     fits = (width for width in widths if not beside or (beside + width) % recipe.heads == 0)
     return next(fits, least)
+
+
+def _untrained(train: Events, made: EventRecipe, classes: tuple[str, ...]) -> TrainedEvents:
+    """A model with its first weights; all that can be wrong with options is found here."""
+    recipe, options = made.recipe, made.options.settled(train)
+    names = train.kinds if options.target == "next" else classes
+    if len(names) < 2:
+        raise BadInput(f"{train.name}: all answers are {names[0]!r}, expected two classes")
+    with seeded(recipe.seed):
+        model = _built(recipe, options, len(train.kinds), len(names))
+    return TrainedEvents(model, recipe, options, train.kinds, names)
+
+
+def _classes(train: Events, valid: Events) -> tuple[str, ...]:
+    return tuple(sorted({*train.classes, *valid.classes}, key=(train.classes + valid.classes).index))
 
 
 def _built(recipe: Recipe, options: EventOptions, types: int, classes: int) -> EventModel:
@@ -472,7 +536,7 @@ def _built(recipe: Recipe, options: EventOptions, types: int, classes: int) -> E
     )
 
 
-def _parts(made: EventRecipe, root: Path | None) -> tuple[Events, Events, Events | None]:
+def _parts(made: EventRecipe, root: Path | None) -> _Parts:
     """Training, validation and, where there is one, test sequences."""
     recipe, unit = made.recipe, made.options.unit
     if recipe.data.lower() in SETS:

@@ -60,7 +60,12 @@ class Keeps(Protocol):
 
 @dataclass(frozen=True)
 class Field:
-    """A field: how its jobs are listed, run, run with a folder of weights where they have such, and shown."""
+    """A field: how its jobs are listed, run, run with a folder of weights where they have such, and shown.
+
+    Args:
+        keeping: runs a job with a folder of weights.
+        page: writes the table.
+    """
 
     jobs: Lists
     run: Runs
@@ -196,7 +201,11 @@ def reproduce(
 
 
 def standing(jobs: Sequence[Job], *, out: Path) -> list[tuple[Job, str]]:
-    """Each job with where it stands in the ledger: done, failed or to do."""
+    """Each job with where it stands in the ledger: done, failed or to do.
+
+    Args:
+        out: folder of the ledger.
+    """
     if not jobs:
         return []
     rows = Ledger(out / f"{jobs[0].field}.json").by_job()

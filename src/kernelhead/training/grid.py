@@ -172,6 +172,9 @@ def run_jobs(
 def select(jobs: Sequence[Job], only: Iterable[str]) -> list[Job]:
     """The jobs of these data sets and variants; of all where none is named.
 
+    Args:
+        only: names of data sets and of variants.
+
     Raises:
         UnknownName: a name that is neither a data set nor a variant of the jobs.
 

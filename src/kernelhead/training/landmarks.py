@@ -20,6 +20,9 @@ class LandmarkRidge:
     """A classifier of series that was fitted; see `PatchAttention` for its features.
 
     Attributes:
+        standardiser: of the channels.
+        deviation: of the features, beside their `mean`.
+        ridge: the linear model over them.
         classes: names of the classes, in the order of scores.
         longest: points of a series that are read.
     """

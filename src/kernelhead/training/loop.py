@@ -19,11 +19,12 @@ from torch.optim import AdamW, Optimizer, RAdam
 
 from kernelhead.data import Series, batches, epoch_order, padded
 from kernelhead.errors import BadInput, CheckpointError, missing_extra
-from kernelhead.nn import PrimalAttention, evaluating, ksvd_penalty, record
+from kernelhead.nn import PrimalAttention, evaluating, ksvd_parts, ksvd_penalty, record
 from kernelhead.records import CHECKPOINT, METRICS, WEIGHTS, write_lines
 from kernelhead.rng import seeded
 from kernelhead.training.recipe import Recipe
 from kernelhead.training.store import (
+    check_fit,
     load_into,
     load_tensors,
     optimiser_tensors,
@@ -32,6 +33,7 @@ from kernelhead.training.store import (
 )
 
 Row = dict[str, Any]
+PARTS = ("objective_left", "objective_right", "objective_trace")  # J is the first two less the third
 
 
 class Interrupted(KeyboardInterrupt):
@@ -145,7 +147,13 @@ def fit(
 
 @torch.no_grad()
 def scores(model: nn.Module, series: Series, *, batch: int = 64) -> Tensor:
-    """Class scores of every case, (cases, classes), in evaluation mode."""
+    """Class scores of every case, (cases, classes), in evaluation mode.
+
+    Args:
+        model: that scores the cases.
+        series: the cases.
+        batch: cases at a time.
+    """
     like = next(model.parameters())
     made = []
     with evaluating(model):
@@ -156,7 +164,13 @@ def scores(model: nn.Module, series: Series, *, batch: int = 64) -> Tensor:
 
 
 def accuracy_and_loss(model: nn.Module, series: Series, classes: tuple[str, ...]) -> tuple[float, float]:
-    """Share of right answers and mean cross-entropy over a labelled set."""
+    """Share of right answers and mean cross-entropy over a labelled set.
+
+    Args:
+        model: that scores the cases.
+        series: the labelled set.
+        classes: labels in the order of the scores.
+    """
     made, target = scores(model, series), targets(series, classes)
     return (made.argmax(-1) == target).double().mean().item(), F.cross_entropy(made, target).item()
 
@@ -248,11 +262,12 @@ class _Run:
         with seeded(recipe.seed, self.at.epoch, self.at.step, rank), tape_of as tape:
             made = self.wrapped(values.to(next(self.model.parameters()).dtype), mask)
             task = F.cross_entropy(made.float(), target) * weight
-            penalty = task.new_zeros(())
+            penalty, parts = task.new_zeros(()), task.new_zeros(len(PARTS))
             if tape is not None:
                 counts = torch.full((len(chosen),), float(bool(len(mine))), device=values.device)
                 penalty = ksvd_penalty(tape, reduction=recipe.reduction, weights=counts)
                 penalty = penalty * (weight if recipe.reduction == "sample" else 1)
+                parts = ksvd_parts(tape) * weight
             self.fabric.backward(task + recipe.penalty * penalty)
         if recipe.clip:
             self.fabric.clip_gradients(
@@ -261,8 +276,10 @@ class _Run:
         right = (made.argmax(-1) == target).sum() * bool(len(mine))
         # Processes notice Ctrl-C at different steps; they must stop after the same one.
         asked = torch.full_like(right, interrupted.is_set())
-        figures = torch.stack([part.detach().double() for part in (task, penalty, right * world, asked)])
-        loss, penalised, correct, stop = self.fabric.all_reduce(figures, reduce_op="mean").tolist()
+        figures = torch.stack(
+            [part.detach().double() for part in (task, penalty, right * world, asked, *parts)]
+        )
+        loss, penalised, correct, stop, *parted = self.fabric.all_reduce(figures, reduce_op="mean").tolist()
         self.stop = stop > 0
         if not loss + penalised < float("inf"):
             raise BadInput(
@@ -270,7 +287,8 @@ class _Run:
                 f"step {self.at.step + 1}; a smaller lr than {recipe.lr} may help"
             )
         self.optimiser.step()
-        return {"loss": loss * len(indices), "penalty": penalised * len(indices), "right": correct}
+        sums = {"loss": loss, "penalty": penalised, **dict(zip(PARTS, parted, strict=True))}
+        return {"right": correct, **{name: each * len(indices) for name, each in sums.items()}}
 
     def _warmth(self) -> float:
         """What the learning rate is multiplied by in this step."""
@@ -296,7 +314,7 @@ class _Run:
             "seconds": at.seconds,
         }
         if self.penalised:
-            row["penalty"] = at.sums["penalty"] / count
+            row |= {name: at.sums[name] / count for name in ("penalty", *PARTS)}
         at.rows.append(row)
         if not at.best or [accuracy, -loss] > at.best:
             at.best, at.best_epoch = [accuracy, -loss], at.epoch + 1
@@ -316,8 +334,9 @@ class _Run:
         tensors = {f"model.{name}": tensor for name, tensor in self.model.state_dict().items()}
         tensors |= {f"best.{name}": tensor for name, tensor in self.best.items()}
         tensors |= {f"optimiser.{name}": tensor for name, tensor in optimiser_tensors(self.optimiser).items()}
-        save_tensors(self.folder / CHECKPOINT, tensors, {"progress": vars(self.at), "facts": self.facts})
+        # Killed in between, the rows are ahead of the checkpoint, which makes the last one again.
         write_lines(self.folder / METRICS, self.at.rows)
+        save_tensors(self.folder / CHECKPOINT, tensors, {"progress": vars(self.at), "facts": self.facts})
 
     def resume(self) -> None:
         if self.folder is None or not (self.folder / CHECKPOINT).exists():
@@ -327,12 +346,24 @@ class _Run:
         if facts.get("facts") != self.facts:
             raise CheckpointError(f"{path} belongs to another run than this one")
         parts: dict[str, dict[str, Tensor]] = {"model": {}, "best": {}, "optimiser": {}}
-        for name, tensor in tensors.items():
-            part, rest = name.split(".", 1)
-            parts[part][rest] = tensor
+        try:
+            for name, tensor in tensors.items():
+                part, rest = name.split(".", 1)
+                parts[part][rest] = tensor
+            at = Progress(**facts["progress"])
+            if any(type(getattr(at, each)) is not type(value) for each, value in vars(Progress()).items()):
+                raise TypeError("its progress is of other types")
+            if not len(at.rows) == at.epoch <= self.recipe.epochs or not 0 <= at.step < self.steps:
+                raise ValueError(f"it stands at epoch {at.epoch}, step {at.step}, after {len(at.rows)} rows")
+            for row in at.rows:
+                _ = row["epoch"], row["valid_accuracy"] + row["valid_loss"] + row["seconds"]
+            restore_optimiser(self.optimiser, parts["optimiser"])
+        except (KeyError, TypeError, ValueError, CheckpointError) as error:
+            raise CheckpointError(f"{path} is no checkpoint of a run: {error}") from error
+        if at.epoch:
+            check_fit(path, self.model, parts["best"])
         load_into(path, self.model, parts["model"])
-        restore_optimiser(self.optimiser, parts["optimiser"])
-        self.best, self.at = parts["best"], Progress(**facts["progress"])
+        self.best, self.at = parts["best"], at
 
     def restore_best(self) -> None:
         self.model.load_state_dict(self.best)

@@ -128,12 +128,14 @@ def checked_entries(kind: type[Any], table: Mapping[str, Any], who: str) -> dict
 
     Raises:
         UnknownName: an entry that the dataclass does not have.
-        BadInput: an entry of the wrong type.
+        BadInput: an entry of the wrong type, or no table.
 
     Example:
         >>> checked_entries(Recipe, {"lr": 1}, "example")
         {'lr': 1.0}
     """
+    if not isinstance(table, Mapping):
+        raise BadInput(f"{who}: expected a table of entries, got {table!r}")
     kinds = {field.name: _KIND_OF.get(field.default, type(field.default)) for field in fields(kind)}
     nothing = [(None, field.name) for field in fields(kind) if field.default is None]
     checked: dict[str, Any] = {}
@@ -195,7 +197,7 @@ def read_toml(path: Path, hint: str = "") -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise BadInput(f"{path} does not exist{hint}") from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:  # numbers can be too long, and lists too deep
         raise BadInput(f"{path} is not a readable TOML file: {error}") from error
 
 

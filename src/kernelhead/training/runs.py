@@ -1,26 +1,30 @@
 """A run from its recipe to its folder, and a folder back to a model."""
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from kernelhead.data import Series, Standardiser, has_test_part, padded, read_series, split
-from kernelhead.errors import BadInput, CheckpointError, unknown
+from kernelhead.errors import BadInput, CheckpointError, KernelheadError, unknown
 from kernelhead.inspection import (
     Alignment,
     Flow,
     HeadPatterns,
+    LayerMap,
     LayerSpectrum,
     alignment,
+    attention_maps,
     flow_record,
     head_patterns,
     kpca_record,
+    map_record,
     model_flow,
     sides_of,
     spectra,
@@ -29,28 +33,25 @@ from kernelhead.inspection import (
 from kernelhead.inspection.flow import Group
 from kernelhead.models import SequenceClassifier
 from kernelhead.nn.penalties import REDUCTIONS
-from kernelhead.records import (
-    CHECKPOINT,
-    CONFIG,
-    DOT,
-    FLOW,
-    GRAPH,
-    KPCA,
-    METRICS,
-    RESULT,
-    SPECTRUM,
-    WEIGHTS,
-    read_json,
-    write_json,
-)
+from kernelhead.records import CONFIG, MAPS, RESULT, SPECTRUM, WEIGHTS, read_json, write_json
 from kernelhead.rng import seeded
 from kernelhead.shapes import check_size
 from kernelhead.training.loop import Watcher, accuracy_and_loss, fit, make_fabric, scores
-from kernelhead.training.places import check_folder, machine_of, peak_on, reset_peak, versions_here
+from kernelhead.training.places import (
+    LEFT_BY_A_RUN,
+    alone_in,
+    check_folder,
+    check_own,
+    machine_of,
+    peak_on,
+    reset_peak,
+    versions_here,
+)
 from kernelhead.training.recipe import Recipe, recipe_from
-from kernelhead.training.store import load_into, load_tensors, prepare_folder
+from kernelhead.training.store import load_model, load_tensors, prepare_folder
 
 LONGEST_READ = 1024
+_Prepared: TypeAlias = tuple[Series, Series | None, Series, Series, SequenceClassifier]
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +60,12 @@ class Trained:
 
     Models with learned positions or flattened pooling know no point beyond the longest training
     series; longer series are cut there, as in the published protocol.
+
+    Args:
+        recipe: what it was trained by.
+        classes: labels in the order of the scores.
+        columns: names of the channels, where the data has such.
+        standardiser: of the channels.
     """
 
     model: SequenceClassifier
@@ -119,6 +126,26 @@ class Trained:
         found = model_flow(self.model.cpu(), x, groups, mask, rows=rows)
         return found, flow_record(found)
 
+    def maps(
+        self, series: Series, *, case: int = 0, longest: int | None = None
+    ) -> tuple[list[LayerMap], dict[str, Any]]:
+        """Small pictures of every attention on one of raw series, and their JSON record: `attention_maps`.
+
+        Args:
+            longest: points to read, from the first; all of them by default.
+
+        Raises:
+            BadInput: there is no such case.
+        """
+        if not 0 <= case < len(series):
+            raise BadInput(f"maps: case is {case}, expected one of {len(series)} of {series.name}")
+        one = series.take([case])
+        ready = self._ready(replace(one, cases=tuple(each[:longest] for each in one.cases)))
+        values, mask = padded(ready, [0])
+        kind = next(self.model.parameters()).dtype
+        found = attention_maps(self.model.cpu(), torch.from_numpy(values).to(kind), torch.from_numpy(mask))
+        return found, map_record(found, data=series.name, case=case)
+
     def patterns(self, series: Series, *, layer: int = -1, case: int = 0) -> tuple[HeadPatterns, list[str]]:
         """What one attention applies to one of raw series, and the names of its points; see `head_patterns`.
 
@@ -171,7 +198,7 @@ def train_run(
 
     Args:
         recipe: the run's settings.
-        folder: gets the configuration, metrics, checkpoint, best weights, spectrum and result.
+        folder: gets the configuration, metrics, checkpoint, best weights, spectrum, maps and result.
         fresh: throw away what the folder holds of an earlier run.
         watcher: is told how far the run is.
         root: folder of data sets.
@@ -181,18 +208,30 @@ def train_run(
 
     Raises:
         BadInput: the data cannot be used, or the folder holds a run of another recipe.
-        CheckpointError: the folder cannot be written, or its checkpoint is broken.
+        CheckpointError: the folder cannot be written, another run is training into it, or its checkpoint
+            is broken.
     """
-    train, test, part, valid, model = _prepared(recipe, root)
-    standardiser, classes = Standardiser.fit(part), train.classes
+    prepared = _prepared(recipe, root)
     if not fresh:
         check_folder(folder, recipe.to_dict())
     prepare_folder(folder)
     fabric = make_fabric(recipe)
+    with alone_in(folder) if fabric.is_global_zero else nullcontext():
+        return _trained_in(folder, recipe, prepared, fabric, fresh, watcher)
+
+
+def _trained_in(
+    folder: Path, recipe: Recipe, prepared: _Prepared, fabric: Any, fresh: bool, watcher: Watcher | None
+) -> dict[str, Any]:
+    """The run itself, alone in its folder."""
+    train, test, part, valid, model = prepared
+    standardiser, classes = Standardiser.fit(part), train.classes
     main = fabric.is_global_zero
     if main and fresh:
-        for name in (CONFIG, CHECKPOINT, WEIGHTS, METRICS, RESULT, SPECTRUM, KPCA, FLOW, GRAPH, DOT):
+        for name in LEFT_BY_A_RUN:
             (folder / name).unlink(missing_ok=True)
+    elif main:
+        check_folder(folder, recipe.to_dict())
     fabric.barrier()
     if main:
         write_json(folder / CONFIG, recipe.to_dict())
@@ -244,8 +283,9 @@ def train_run(
         "classes": len(classes),
     }
     if main:
-        write_json(folder / RESULT, result)
         write_json(folder / SPECTRUM, trained.spectra(valid)[1])
+        write_json(folder / MAPS, trained.maps(valid, longest=LONGEST_READ)[1], indent=None)
+        write_json(folder / RESULT, result)
     fabric.barrier()
     return result
 
@@ -260,9 +300,7 @@ def check_recipe(recipe: Recipe, *, root: Path | None = None) -> None:
     _prepared(recipe, root)
 
 
-def _prepared(
-    recipe: Recipe, root: Path | None
-) -> tuple[Series, Series | None, Series, Series, SequenceClassifier]:
+def _prepared(recipe: Recipe, root: Path | None) -> _Prepared:
     """All that can be wrong with a recipe is found here, before any folder is touched."""
     train, test = _read(recipe, root)
     if recipe.reduction not in REDUCTIONS:
@@ -273,7 +311,13 @@ def _prepared(
 
 
 def build(recipe: Recipe, *, classes: int, channels: int, longest: int) -> SequenceClassifier:
-    """The model that a recipe describes, with weights drawn from its seed."""
+    """The model that a recipe describes, with weights drawn from its seed.
+
+    Args:
+        channels: of the series.
+        classes: how many there are.
+        longest: time stamps of the longest series.
+    """
     with seeded(recipe.seed):
         return SequenceClassifier(
             classes,
@@ -312,12 +356,14 @@ def load_run(folder: Path) -> Trained:
         recipe = recipe_from(facts["recipe"], str(path))
         standardiser = Standardiser(np.array(facts["mean"]), np.array(facts["deviation"]))
         classes, columns = tuple(facts["classes"]), tuple(facts["columns"])
-        model = build(recipe, classes=len(classes), channels=facts["channels"], longest=facts["longest"])
-    except (KeyError, TypeError) as error:
+        sizes = {"classes": len(classes), "channels": facts["channels"], "longest": facts["longest"]}
+    except KernelheadError:
+        raise
+    except (KeyError, TypeError, ValueError) as error:
         raise CheckpointError(f"{path} lacks what a run stores with its weights: {error}") from error
-    model.to(next(iter(tensors.values())).dtype)
-    load_into(path, model, tensors)
-    return Trained(model.eval(), recipe, classes, standardiser, columns)
+    check_own(path, facts["recipe"])
+    model = load_model(path, lambda: build(recipe, **sizes), tensors, layers=recipe.depth)
+    return Trained(model, recipe, classes, standardiser, columns)
 
 
 def _read(recipe: Recipe, root: Path | None) -> tuple[Series, Series | None]:
