@@ -103,6 +103,11 @@ def test_spectrum_lines_are_mean_and_range_over_heads() -> None:
     np.testing.assert_allclose([decay.low, decay.high], [[1, 1 / 3], [1, 1]])
 
 
+def test_the_largest_values_do_not_overflow() -> None:
+    share, decay = spectrum_lines(0, [[1e308, 1e308], [1e-300, 1e-300]]) or pytest.fail("no curve")
+    np.testing.assert_allclose([share.y, decay.y], [[50, 100], [1, 1]])
+
+
 def test_a_short_head_ends_in_zeros_drawn_at_the_floor() -> None:
     share, decay = spectrum_lines(0, [[1.0], [1.0, 1.0]]) or pytest.fail("no curve")
     np.testing.assert_allclose(share.y, [75, 100])

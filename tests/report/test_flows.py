@@ -41,7 +41,7 @@ def test_the_section_has_a_row_for_every_pair_and_layer(tmp_path: Path) -> None:
     heads = ["Run", "Layer", "Groups", "Alone", "Cumulated", "Uniform", "Regrouped", "Relative"]
     assert table[0] == heads
     assert table[1] == ["● a", "0", "words ← image", "0.125", "0.125", "0.25", "0.125", "0.5"]
-    assert table[4] == ["1", "image ← words", "0.5", "0.5", "0", "0.5", "–"]
+    assert table[4] == ["● a", "1", "image ← words", "0.5", "0.5", "0", "0.5", "–"]
     labels = [str(attrs["aria-label"]) for tag, attrs in page.tags if tag == "svg"]
     assert labels == ["Line chart: flow between groups by layer; runs: 1"]
     assert ["flow cases", "4", "–"] in page.tables[-1]

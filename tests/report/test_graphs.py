@@ -61,4 +61,7 @@ def test_a_broken_record_is_named(record: dict[str, Any]) -> None:
 
 def test_no_record_is_no_complaint() -> None:
     check_graph({}, "g.json")
-    assert [bool(svg) for svg, _ in pictures(RECORD, 0)] == [True, False]
+    assert [(name, bool(svg)) for name, svg, _ in pictures(RECORD, 0)] == [
+        ("Head 0", True),
+        ("Mean of heads", False),
+    ]

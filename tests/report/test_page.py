@@ -4,7 +4,9 @@ import json
 import re
 import subprocess
 import sys
+from base64 import b64encode
 from collections.abc import Callable
+from hashlib import sha256
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,15 +14,17 @@ from typing import Any
 import pytest
 
 from kernelhead import records
-from kernelhead.errors import BadInput, MissingExtra
+from kernelhead.errors import BadInput, CheckpointError, MissingExtra
 from kernelhead.report import summary, write_report
 
-VOID = {"meta", "br"}
+VOID = {"meta", "br", "input"}
 HEADINGS = {
     "summary": "Summary",
     "learning": "Learning curves",
+    "objective": "The objective of kernel SVD",
     "spectra": "Singular values of every layer",
     "ranks": "Ranks of every layer",
+    "maps": "Attention of one case",
     "kpca": "Kernel PCA of attention",
     "configuration": "Configuration",
     "origin": "Seed, date, machine and versions",
@@ -85,7 +89,8 @@ def make(tmp_path: Path) -> Callable[..., Path]:
         rows = [
             {"epoch": epoch, "train_loss": 1 / epoch, "train_accuracy": 0.2 * epoch, "seconds": float(epoch)}
             | {"valid_loss": 2 / epoch, "valid_accuracy": [0.5, 0.75, 0.7][epoch - 1]}
-            | ({"penalty": 0.1} if penalty else {})
+            | ({"penalty": 0.1, "objective_left": 0.5, "objective_right": 0.25} if penalty else {})
+            | ({"objective_trace": epoch} if penalty else {})
             for epoch in (1, 2, 3)
         ]
         records.write_lines(folder / records.METRICS, rows)
@@ -136,6 +141,36 @@ def test_summary_of_a_finished_run(make: Callable[..., Path]) -> None:
     ]
 
 
+@pytest.mark.parametrize("cases", [None, 0, -1])
+def test_no_cases_have_no_error(make: Callable[..., Path], cases: int | None) -> None:
+    run = make("softmax")
+    records.write_json(run / records.RESULT, result("softmax") | {"test_cases": cases})
+    assert summary([run])[0]["test_error"] is None
+
+
+def test_a_folder_of_records_is_not_unfinished(tmp_path: Path) -> None:
+    records.write_json(tmp_path / records.CONFIG, {"name": "bert", "data": "text.txt"})
+    assert summary([tmp_path])[0]["finished"]
+    assert "unfinished" not in read([tmp_path])
+
+
+def test_a_page_that_cannot_be_written_leaves_the_old_one(
+    make: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make("softmax", spectrum=False)
+    before = read([run], title="old")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", full)
+        with pytest.raises(CheckpointError, match=r"cannot write .*report.html: No space left on device"):
+            read([run], title="new")
+    assert [path.name for path in (run.parent / "page").iterdir()] == ["report.html"]
+    assert (run.parent / "page" / "report.html").read_text("utf-8") == before
+
+
 def test_summary_of_an_unfinished_run_is_what_is_known_so_far(make: Callable[..., Path]) -> None:
     [row] = summary([make("softmax", finished=False)])
     assert (row["finished"], row["epochs"], row["best_epoch"], row["valid_accuracy"]) == (False, 3, 2, 0.75)
@@ -162,7 +197,7 @@ def test_equal_names_are_told_apart_by_their_folders(make: Callable[..., Path], 
 def test_the_cells_of_a_page(make: Callable[..., Path]) -> None:
     page = Page(read([make("softmax"), make("primal", penalty=True), make("nystrom", finished=False)]))
     table, ranks, config, origin = page.tables
-    assert page.headings == [name for name in HEADINGS.values() if name != HEADINGS["kpca"]]
+    assert page.headings == [name for key, name in HEADINGS.items() if key not in ("kpca", "maps")]
     assert table[0][:4] == ["Run", "Test", "Validation", "Parameters"]
     assert table[0][4:] == ["Seconds per epoch", "Peak memory, MiB", "Attention", "Data"]
     measured = ["90.0 ± 1.5", "75.0 epoch 2", "1 234 567", "1.23", "1 843"]
@@ -170,7 +205,7 @@ def test_the_cells_of_a_page(make: Callable[..., Path]) -> None:
     assert table[3][:3] == ["▲ nystrom unfinished: 3 of 3 epochs", "–", "75.0 epoch 2"]
     assert ranks[1][:3] == ["blocks.0.attention", "● softmax", "PrimalAttention heads: 2, components: 2"]
     assert ranks[1][3:] == ["1.5 1–2", "2.5 2–3", "3.5 3–4", "4.5 4–5"]
-    assert ranks[2][0] == "■ primal"
+    assert ranks[2][:2] == ["blocks.0.attention", "■ primal"]
     assert ["lr", "0.001", "0.001", "0.001"] in config
     assert ["rank ≠", "–", "20", "–"] in config
     assert ["seed", "7", "7", "7"] in origin
@@ -185,6 +220,10 @@ def test_charts_of_a_page(make: Callable[..., Path]) -> None:
     assert labels == [
         "Line chart: loss by epoch; runs: 2",
         "Line chart: accuracy by epoch; runs: 2",
+        "Line chart: objective by epoch; runs: 1",
+        "Line chart: objective left by epoch; runs: 1",
+        "Line chart: objective right by epoch; runs: 1",
+        "Line chart: objective trace by epoch; runs: 1",
         "Line chart: penalty by epoch; runs: 1",
         "Line chart: cumulated singular values of blocks.0.attention; runs: 2",
         "Line chart: decay of the singular values of blocks.0.attention; runs: 2",
@@ -197,7 +236,12 @@ def test_a_page_loads_nothing_and_repeats_no_id(make: Callable[..., Path]) -> No
     text = read([make("softmax"), make("primal", penalty=True)])
     page = Page(text)
     assert len(set(page.ids())) == len(page.ids())
-    assert not re.search(r"https?://|//[a-z]|@import|<script|<link|<img|\bsrc=|\bon\w+=", text)
+    assert not re.search(r"https?://|//[a-z]|@import|<link|<img|\bsrc=|\bon\w+=", text)
+    assert text.count("<script") == 1
+    policy = next(str(attrs["content"]) for _, attrs in page.tags if "http-equiv" in attrs)
+    script = text.split("<script>")[1].split("</script>")[0].encode()
+    assert f"script-src 'sha256-{b64encode(sha256(script).digest()).decode()}';" in policy
+    assert policy.startswith("default-src 'none'; style-src 'unsafe-inline';")
     links = {str(attrs["href"]) for _, attrs in page.tags if "href" in attrs}
     assert links <= {f"#{name}" for name in page.ids()}
     assert len(text) < 200_000
@@ -212,7 +256,7 @@ def test_a_page_can_be_read_aloud(make: Callable[..., Path]) -> None:
         attrs.get("role") == "img" and attrs.get("aria-label") for tag, attrs in page.tags if tag == "svg"
     )
     for tag, inner in (("table", "caption"), ("figure", "figcaption")):
-        assert text.count(f"<{tag}>") == text.count(f"<{inner}>") > 0
+        assert len(re.findall(f"<{tag}[ >]", text)) == len(re.findall(f"<{inner}[ >]", text)) > 0
 
 
 def test_the_same_records_give_the_same_page(make: Callable[..., Path]) -> None:
@@ -226,7 +270,8 @@ def test_names_titles_and_paths_are_inert(make: Callable[..., Path]) -> None:
     records.write_json(run / records.SPECTRUM, {"layers": [layer(bad, bad, [[1.0]])]})
     records.write_json(run / records.RESULT, result(bad) | {"machine": {bad: bad}})
     text = read([run], title=bad)
-    assert "<script" not in text
+    assert text.count("<script") == 1
+    assert "alert('x')" not in text
     page = Page(text)
     assert page.tables[0][1][0] == f"● {bad}"
     assert [f"machine: {bad}", bad] in page.tables[3]
@@ -273,10 +318,10 @@ def test_kernel_pca_of_runs(make: Callable[..., Path]) -> None:
     records.write_json(third / records.KPCA, {"layers": [aligned("one", "does not hold", [0.5, 0.5])]})
     page = Page(read([first, second, third]))
     table = page.tables[2]
-    assert page.headings == list(HEADINGS.values())
+    assert page.headings == [name for key, name in HEADINGS.items() if key not in ("objective", "maps")]
     assert table[0] == ["Layer", "Run", "Verdict", "Explained", "Cosine", "Span residual", "Bessel broken"]
     assert table[1][:4] == ["one", "● a", "holds", "0.75 permuted 0.5 redrawn 0.75"]
-    assert table[2][:2] == ["▲ c", "does not hold"]
+    assert table[2][:3] == ["one", "▲ c", "does not hold"]
     assert table[3][:4] == ["two", "● a", "cannot be told", "– permuted 0.5 redrawn –"]
     assert ["kernel PCA seed", "3", "–", "–"] in page.tables[4]
     labels = [str(attrs["aria-label"]) for tag, attrs in page.tags if tag == "svg"]
@@ -311,6 +356,13 @@ def test_a_folder_that_is_no_run_is_named(name: str, tmp_path: Path) -> None:
         (records.METRICS, "3", r"metrics.jsonl, line 1 holds a int, expected a JSON object"),
         (records.METRICS, "{}", r"metrics.jsonl, line 1 has no epoch"),
         (records.METRICS, '{"epoch": "one"}', r"metrics.jsonl, line 1: epoch is 'one', expected a number"),
+        (records.METRICS, f'{{"epoch": 1, "penalty": 1{"0" * 400}}}', r"line 1: penalty is 10000"),
+        (records.RESULT, f'{{"parameters": 1{"0" * 400}}}', r"result.json: parameters is 10000"),
+        (
+            records.SPECTRUM,
+            f'{{"layers": [{{"path": "a", "heads": [[1{"0" * 400}]], "effective_rank": []}}]}}',
+            r"spectrum.json: expected layers",
+        ),
         (records.RESULT, '{"parameters": "many"}', r"result.json: parameters is 'many', expected a number"),
         (
             records.RESULT,

@@ -1,10 +1,13 @@
 """Matplotlib figures as inline SVG: the same bytes for the same numbers, in the colours of the page."""
 
+import json
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from io import StringIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +60,8 @@ class Line:
         low: lower edge of a band around the curve; none when empty.
         high: upper edge of that band.
         dashed: dashed, with hollow markers.
+        name: what the curve is of its run, for those who ask for its values.
+        heads: a curve for each head, None where it has none, of which a reader may choose one.
 
     Example:
         >>> Line(0, x=[1, 2], y=[0.9, 0.4]).dashed
@@ -69,12 +74,16 @@ class Line:
     low: Sequence[float] | NDArray[np.float64] = ()
     high: Sequence[float] | NDArray[np.float64] = ()
     dashed: bool = False
+    name: str = ""
+    heads: Sequence[Sequence[float] | NDArray[np.float64] | None] = ()
 
 
 def chart(
     lines: Sequence[Line], *, name: str, label: str, axes: tuple[str, str], log: Sequence[str] = ()
 ) -> str:
     """Draw lines over each other and return one SVG element to stand inside an HTML page.
+
+    Its attribute `data-chart` holds the numbers that were drawn and where, for the script of the page.
 
     Args:
         lines: the curves, first one below.
@@ -103,14 +112,15 @@ def chart(
     with style.context(["default", _STYLE]):
         figure = Figure(figsize=(4.4, 2.8), layout="constrained")
         plot = figure.add_subplot(xlabel=axes[0], ylabel=axes[1])
-        for line in lines:
+        shown = []
+        for number, line in enumerate(lines):
             colour = PALETTE[line.slot % len(PALETTE)][0]
             x, y = np.asarray(line.x, dtype=float), np.asarray(line.y, dtype=float)
             kept = _thinned(x, even_in_log="x" in log)
             step = max(1, len(kept) // 7)
             if len(line.low):
                 band = np.asarray(line.low)[kept], np.asarray(line.high)[kept]
-                plot.fill_between(x[kept], *band, color=colour, alpha=0.16, linewidth=0)
+                plot.fill_between(x[kept], *band, color=colour, alpha=0.16, linewidth=0, gid=f"band-{number}")
             plot.plot(
                 x[kept],
                 y[kept],
@@ -120,7 +130,11 @@ def chart(
                 marker=MARKERS[line.slot % len(MARKERS)],
                 markerfacecolor="none" if line.dashed else colour,
                 markevery=(line.slot % step, step),  # staggered, so that curves in one place stay apart
+                gid=f"line-{number}",
             )
+            heads = [None if head is None else _written(np.asarray(head)[kept]) for head in line.heads]
+            values = {"x": _written(x[kept]), "y": _written(y[kept]), "heads": heads}
+            shown.append({"run": line.slot, "name": line.name, **values})
         plot.set(xscale="log" if "x" in log else "linear", yscale="log" if "y" in log else "linear")
         plot.xaxis.set_major_locator(MaxNLocator(integer=True))
         for side, axis in (("x", plot.xaxis), ("y", plot.yaxis)):
@@ -130,7 +144,15 @@ def chart(
                 axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
                 axis.set_minor_locator(NullLocator())
         figure.savefig(written, format="svg", transparent=True, metadata={"Date": None})
-    return _inline(written.getvalue(), name, label)
+        facts = {
+            "axes": axes,
+            # Left, top, right and bottom of the axes, in units of the picture.
+            "frame": _written(_corners(plot.get_position(), figure.get_size_inches() * 72)),
+            "x": [*plot.get_xlim(), "x" in log],
+            "y": [*plot.get_ylim(), "y" in log],
+            "lines": shown,
+        }
+    return _inline(written.getvalue(), name, label, facts)
 
 
 def spectrum_lines(slot: int, heads: Sequence[Sequence[float]]) -> tuple[Line, Line] | None:
@@ -153,10 +175,14 @@ def spectrum_lines(slot: int, heads: Sequence[Sequence[float]]) -> tuple[Line, L
     values = np.zeros((len(alive), max(map(len, alive))))  # (h, s)
     for row, head in zip(values, alive, strict=True):
         row[: len(head)] = head
+    # By a power of two, which costs no digit: sums of the largest numbers there are would overflow.
+    values = np.ldexp(values, -np.frexp(values[:, :1])[1])
     share = 100 * values.cumsum(1) / values.sum(1, keepdims=True)
     decay = np.maximum(values / values[:, :1], FLOOR)
     x = np.arange(1, values.shape[1] + 1, dtype=np.float64)
-    return _banded(slot, x, share), _banded(slot, x, decay)
+    rows = iter(range(len(alive)))
+    row_of = [next(rows) if any(value > 0 for value in head) else None for head in heads]
+    return _banded(slot, x, share, row_of), _banded(slot, x, decay, row_of)
 
 
 def alignment_lines(
@@ -178,11 +204,24 @@ def alignment_lines(
         return None
     rows = np.array(baselines, dtype=np.float64)
     x = np.arange(len(own), dtype=np.float64)
-    return Line(slot, x, own), Line(slot, x, rows.max(0), rows.min(0), rows.max(0), dashed=True)
+    highest = Line(slot, x, rows.max(0), rows.min(0), rows.max(0), dashed=True, name="highest baseline")
+    return Line(slot, x, own, name="values"), highest
 
 
-def _banded(slot: int, x: NDArray[np.float64], rows: NDArray[np.float64]) -> Line:
-    return Line(slot, x, rows.mean(0), rows.min(0), rows.max(0))
+def _banded(
+    slot: int, x: NDArray[np.float64], rows: NDArray[np.float64], row_of: Sequence[int | None]
+) -> Line:
+    heads = [None if row is None else rows[row] for row in row_of]
+    return Line(slot, x, rows.mean(0), rows.min(0), rows.max(0), heads=heads)
+
+
+def _written(numbers: NDArray[np.float64]) -> list[float | None]:
+    """With four digits, which is more than a chart shows; a gap is None."""
+    return [float(f"{each:.4g}") if math.isfinite(each) else None for each in numbers.tolist()]
+
+
+def _corners(box: Any, size: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.array([box.x0 * size[0], (1 - box.y1) * size[1], box.x1 * size[0], (1 - box.y0) * size[1]])
 
 
 def _thinned(x: NDArray[np.float64], *, even_in_log: bool) -> NDArray[np.intp]:
@@ -194,7 +233,7 @@ def _thinned(x: NDArray[np.float64], *, even_in_log: bool) -> NDArray[np.intp]:
     return np.linspace(0, len(x) - 1, _POINTS).round().astype(np.intp)
 
 
-def _inline(svg: str, name: str, label: str) -> str:
+def _inline(svg: str, name: str, label: str, facts: dict[str, Any]) -> str:
     """Make a standalone file one element: no prolog, metadata, style, font or namespace, own ids."""
     svg = svg[svg.index("<svg") :].strip()
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|font-family: [^;]*; ", "", svg, flags=re.DOTALL)
@@ -206,5 +245,11 @@ def _inline(svg: str, name: str, label: str) -> str:
         svg = svg.replace(light, f"var(--run-{position})")
     svg = svg.replace(_INK, "currentColor")
     viewbox = re.search(r'viewBox="[^"]*"', svg)
-    opening = f'<svg role="img" aria-label="{escape(label)}" {viewbox[0] if viewbox else ""}>'
-    return opening + svg[svg.index(">") + 1 :]
+    data = escape(json.dumps(facts, separators=(",", ":"), allow_nan=False))
+    opening = (
+        f'<svg role="img" aria-label="{escape(label)}" data-name="{escape(name)}" data-chart="{data}" '
+        f"{viewbox[0] if viewbox else ''}>"
+    )
+    _, top, _, bottom = facts["frame"]
+    guide = f'<line class="guide" y1="{top}" y2="{bottom}" style="display: none"/>'
+    return opening + svg[svg.index(">") + 1 : svg.rindex("</svg>")] + guide + "</svg>"

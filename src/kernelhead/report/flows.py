@@ -32,7 +32,7 @@ def check_flow(record: Mapping[str, Any], where: str) -> None:
                 raise TypeError
             if not all(map(math.isfinite, numbers)):
                 raise TypeError
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, OverflowError) as error:
         expected = f"a path, imf, uniform_imf and {', '.join(TABLES)} from each group to each"
         raise BadInput(f"{where}: expected groups and layers, each with {expected}") from error
 
@@ -48,10 +48,10 @@ def flow_chart(flows: Mapping[int, Mapping[str, Any]]) -> str:
         ''
     """
     lines = [
-        Line(slot, [*range(1, len(layers) + 1)], [layer[key] for layer in layers], dashed=key != "imf")
+        Line(slot, [*range(1, len(layers) + 1)], [layer[key] for layer in layers], dashed=dashed, name=name)
         for slot, record in flows.items()
         if (layers := record["layers"])
-        for key in ("imf", "uniform_imf")
+        for key, name, dashed in (("imf", "attention", False), ("uniform_imf", "uniform", True))
     ]
     label = f"Line chart: flow between groups by layer; runs: {len(lines) // 2}"
     return chart(lines, name="flow", label=label, axes=("layers", "from other groups")) if lines else ""

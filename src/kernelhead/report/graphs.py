@@ -29,14 +29,15 @@ def drawn(head: Mapping[str, Any], *, slot: int, label: str) -> str:
     names, marks = head["names"], head["marks"]
     places = [_place(number, len(names)) for number in range(len(names))]
     parts = [
-        _edge(places[a], places[b], marks[b][a], marks[a][b])
+        f"<g><title>{escape(_told(head, a, b))}</title>"
+        f"{_edge(places[a], places[b], marks[b][a], marks[a][b])}</g>"
         for a, b in combinations(range(len(names)), 2)
         if marks[a][b]
     ]
     parts += [_point(x, y, str(name)) for (x, y), name in zip(places, names, strict=True)]
     return (
         f'<svg viewBox="0 0 {SIZE:g} {SIZE:g}" role="img" aria-label="{escape(label)}" '
-        f'style="--edge: var(--run-{slot})">{"".join(parts)}</svg>'
+        f'class="graph" style="--edge: var(--run-{slot})">{"".join(parts)}</svg>'
     )
 
 
@@ -53,22 +54,32 @@ def check_graph(record: Mapping[str, Any], where: str) -> None:
             if whole != {size} or not isinstance(record["path"], str):
                 raise TypeError
             _of_head(head, 0)
-    except (KeyError, TypeError, AttributeError, ValueError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
         expected = "each with names, nodes, marks, edges, shared and notes, or with a reason"
         raise BadInput(f"{where}: expected a path and heads, {expected}") from error
 
 
-def pictures(record: Mapping[str, Any], slot: int) -> list[tuple[str, str]]:
-    """For each head of a record a picture, empty where it has no graph, and a caption."""
-    return [_of_head(head, slot) for head in record["heads"]]
+def pictures(record: Mapping[str, Any], slot: int) -> list[tuple[str, str, str]]:
+    """For each head of a record what it is called, a picture, empty where it has no graph, and a caption."""
+    return [(called(head), *_of_head(head, slot)) for head in record["heads"]]
+
+
+def called(head: Mapping[str, Any]) -> str:
+    """What a head of a record is called.
+
+    Example:
+        >>> called({"head": 3}), called({"head": None})
+        ('Head 3', 'Mean of heads')
+    """
+    return "Mean of heads" if head["head"] is None else f"Head {head['head']}"
 
 
 def _of_head(head: Mapping[str, Any], slot: int) -> tuple[str, str]:
-    called = "Mean of heads" if head["head"] is None else f"Head {head['head']}"
+    name = called(head)
     if "names" not in head:
-        return "", f"{called}: no graph, for {head['reason']}."
+        return "", f"{name}: no graph, for {head['reason']}."
     shared = ", ".join(f"{name} {each:.2f}" for name, each in head["shared"].items())
-    said = f"{called}: {words(head)}."
+    said = f"{name}: {words(head)}."
     beside = f" F1 of its skeleton to those of as many edges by {shared}." if shared else ""
     notes = "".join(f" Note: {note}." for note in head["notes"])
     return drawn(head, slot=slot, label=f"Graph of causes. {said}"), said + beside + notes
@@ -81,9 +92,15 @@ def words(head: Mapping[str, Any]) -> str:
         >>> words({"nodes": [3, 5], "names": ["a", "b"], "edges": [{"from": 3, "marks": "o->", "to": 5}]})
         'a o-> b'
     """
-    called = dict(zip(head["nodes"], head["names"], strict=True))
-    told = [f"{called[edge['from']]} {edge['marks']} {called[edge['to']]}" for edge in head["edges"]]
+    named = dict(zip(head["nodes"], head["names"], strict=True))
+    told = [f"{named[edge['from']]} {edge['marks']} {named[edge['to']]}" for edge in head["edges"]]
     return ", ".join(told) or "no edge"
+
+
+def _told(head: Mapping[str, Any], a: int, b: int) -> str:
+    """The edge between two points in words: a tail is -, a head < or >, a circle o."""
+    marks, names = head["marks"], head["names"]
+    return f"{names[a]} {'-o<'[marks[b][a] % 3]}-{'-o>'[marks[a][b] % 3]} {names[b]}"
 
 
 def _place(number: int, count: int) -> tuple[float, float]:

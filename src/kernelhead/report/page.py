@@ -2,68 +2,30 @@
 
 import json
 import math
-from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from kernelhead import records
-from kernelhead.errors import BadInput, missing_extra
-from kernelhead.report.charts import GLYPHS, PALETTE, Line, alignment_lines, chart, spectrum_lines
-from kernelhead.report.flows import check_flow, flow_chart, flow_rows
-from kernelhead.report.graphs import check_graph, pictures
-from kernelhead.report.transports import FIGURES, check_transport, transport_charts, transport_rows
-
-_RANKS = {
-    "effective_rank": "Effective rank",
-    "energy_rank_90": "90 % energy",
-    "energy_rank_95": "95 % energy",
-    "energy_rank_99": "99 % energy",
-}
-_KPCA = {
-    "explained": "Explained",
-    "cosine_mean": "Cosine",
-    "span_residual": "Span residual",
-    "bessel_rate": "Bessel broken",
-}
-_PER_EPOCH = ("epoch", "train_loss", "train_accuracy", "penalty", "valid_loss", "valid_accuracy", "seconds")
-_AT_END = (
-    *("test_accuracy", "valid_accuracy", "best_epoch", "test_cases"),
-    *("parameters", "seconds_per_epoch", "peak_memory_mib"),
-)
-
-
-@dataclass(frozen=True)
-class _Run:
-    """What one folder holds; `result` is empty while the run is unfinished."""
-
-    folder: Path
-    config: dict[str, Any]
-    metrics: list[dict[str, Any]]
-    result: dict[str, Any]
-    spectrum: dict[str, Any]
-    kpca: dict[str, Any]
-    flow: dict[str, Any]
-    graph: dict[str, Any]
-    transport: dict[str, Any]
-
-    @property
-    def name(self) -> str:
-        return str(self.result.get("name") or self.config.get("name") or self.folder.name)
-
-    def layer(self, path: str) -> dict[str, Any] | None:
-        return next((layer for layer in self.spectrum.get("layers", []) if layer["path"] == path), None)
-
-    def aligned(self, path: str) -> dict[str, Any] | None:
-        return next((layer for layer in self.kpca.get("layers", []) if layer["path"] == path), None)
+from kernelhead.errors import missing_extra
+from kernelhead.report.charts import GLYPHS, PALETTE, alignment_lines, chart, spectrum_lines
+from kernelhead.report.flows import flow_chart, flow_rows
+from kernelhead.report.graphs import called, pictures
+from kernelhead.report.learning import learning_charts, objective_charts
+from kernelhead.report.maps import drawable
+from kernelhead.report.robustness import Bar, robustness_bars
+from kernelhead.report.runs import KPCA, RANKS, Run, labels_of, read_runs
+from kernelhead.report.transports import FIGURES, transport_charts, transport_rows
 
 
 def summary(runs: Sequence[Path]) -> list[dict[str, Any]]:
     """One row per run folder: its accuracy, size, time and memory, None where not known.
 
-    An unfinished run has no test accuracy; its validation accuracy is the best so far and its
+    A folder of records of a model that was not trained here has none of them and counts as finished. An
+    unfinished run has no test accuracy; its validation accuracy is the best so far and its
     seconds per epoch the mean so far. `test_error` is the binomial standard error over test cases.
 
     Args:
@@ -80,8 +42,8 @@ def summary(runs: Sequence[Path]) -> list[dict[str, Any]]:
         >>> row["run"], row["finished"], row["epochs"], row["planned"], row["test_accuracy"]
         ('tiny', False, 0, 3, None)
     """
-    read = _read_all(runs)
-    return [_row(run, label) for run, label in zip(read, _labels(read), strict=True)]
+    read, _ = read_runs(runs)
+    return [_row(run, label) for run, label in zip(read, labels_of(read), strict=True)]
 
 
 def write_report(runs: Sequence[Path], out: Path, *, title: str = "kernelhead report") -> Path:
@@ -103,7 +65,7 @@ def write_report(runs: Sequence[Path], out: Path, *, title: str = "kernelhead re
     Example:
         >>> from tempfile import TemporaryDirectory
         >>> with TemporaryDirectory() as folder:
-        ...     records.write_json(Path(folder, records.CONFIG), {"name": "tiny"})
+        ...     records.write_json(Path(folder, records.CONFIG), {"name": "tiny", "epochs": 3})
         ...     page = write_report([Path(folder)], Path(folder, records.REPORT)).read_text("utf-8")
         >>> page[:15], "unfinished" in page
         ('<!doctype html>', True)
@@ -114,140 +76,107 @@ def write_report(runs: Sequence[Path], out: Path, *, title: str = "kernelhead re
     except ImportError as error:
         raise missing_extra("write_report", "jinja2", "cli") from error
 
-    read = _read_all(runs)
-    labels = _labels(read)
+    read, tried = read_runs(runs)
+    labels = labels_of(read)
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    environment.filters.update(number=_number, percent=_percent, whole=_whole)
-    template = files("kernelhead.report").joinpath("page.html.j2").read_text(encoding="utf-8")
+    environment.filters.update(number=_number, percent=_percent, whole=_whole, raw=_raw)
+    template, style, script = (_part(f"page.{kind}") for kind in ("html.j2", "css", "js"))
+    slots = [*enumerate(read)]
+    maps = drawable([run.maps for run in read])
     page = environment.from_string(template).render(
         title=title,
         palette=PALETTE,
+        style=Markup(style),
+        script=Markup(script),
+        # The one script of the page, by its bytes: no other runs, whatever a record holds.
+        script_hash=f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}",
         runs=[
             {"label": label, "colour": slot % len(PALETTE), "glyph": GLYPHS[slot % len(GLYPHS)]}
             for slot, label in enumerate(labels)
         ],
         rows=[_row(run, label) for run, label in zip(read, labels, strict=True)],
-        learning=[(Markup(svg), caption) for svg, caption in _learning(read)],
+        shown={
+            "learning": [slot for slot, run in slots if run.metrics],
+            "objective": [slot for slot, run in slots if any("penalty" in row for row in run.metrics)],
+            "spectra": [slot for slot, run in slots if run.spectrum],
+            "kpca": [slot for slot, run in slots if run.kpca],
+            "flow": [slot for slot, run in slots if run.flow],
+            "transport": [slot for slot, run in slots if run.transport],
+        },
+        learning=_marked(Markup, learning_charts([run.metrics for run in read])),
+        objective=_marked(Markup, objective_charts([run.metrics for run in read])),
         layers=[(path, [Markup(svg) for svg in pair]) for path, pair in _spectra(read)],
+        spectrum_heads=_most_heads([run.spectrum.get("layers", []) for run in read]),
         ranks=_ranks(read),
-        rank_names=list(_RANKS.values()),
+        rank_names=list(RANKS.values()),
+        maps=[(slot, maps[slot], _drawn_from(run.maps)) for slot, run in slots if maps[slot]],
+        map_layers=list(dict.fromkeys(layer["path"] for layers in maps for layer in layers)),
+        map_heads=_most_heads(maps),
         alignments=[(path, svg and Markup(svg), rows) for path, svg, rows in _alignments(read)],
-        kpca_names=list(_KPCA.values()),
-        flow_chart=Markup(flow_chart({slot: run.flow for slot, run in enumerate(read) if run.flow})),
-        flows=[(slot, flow_rows(run.flow)) for slot, run in enumerate(read) if run.flow],
+        kpca_names=list(KPCA.values()),
+        robustness=[part for source, record in tried for part in _tried(source, record)],
         graphs=[
-            (slot, run.graph["path"], [(Markup(svg), said) for svg, said in pictures(run.graph, slot)])
-            for slot, run in enumerate(read)
+            (
+                slot,
+                run.graph["path"],
+                [(head, Markup(svg), said) for head, svg, said in pictures(run.graph, slot)],
+            )
+            for slot, run in slots
             if run.graph
         ],
+        graph_heads=list(dict.fromkeys(called(head) for run in read for head in run.graph.get("heads", []))),
+        flow_chart=Markup(flow_chart({slot: run.flow for slot, run in slots if run.flow})),
+        flows=[(slot, flow_rows(run.flow)) for slot, run in slots if run.flow],
         transport_names=list(FIGURES.values()),
-        transport_charts=[
-            (Markup(svg), said)
-            for svg, said in transport_charts(
-                {slot: run.transport for slot, run in enumerate(read) if run.transport}
-            )
-        ],
+        transport_charts=_marked(
+            Markup, transport_charts({slot: run.transport for slot, run in slots if run.transport})
+        ),
         transports=[
             (slot, run.transport["layer"], transport_rows(run.transport))
-            for slot, run in enumerate(read)
+            for slot, run in slots
             if run.transport
         ],
-        config=_compare([run.config for run in read], gaps_differ=True),
-        origin=_compare([_origin(run) for run in read], gaps_differ=False),
+        config=_compare([run.config for run in read], gaps_differ=[not run.only_records for run in read]),
+        origin=_compare([_origin(run) for run in read], gaps_differ=[False] * len(read)),
     )
     records.write_text(out, page)
     return out
 
 
-def _read_all(runs: Sequence[Path]) -> list[_Run]:
-    if not runs:
-        raise BadInput("report: no run folder is given, expected at least one")
-    return [_read(folder) for folder in dict.fromkeys(Path(run).resolve() for run in runs)]
+def _part(name: str) -> str:
+    return files("kernelhead.report").joinpath(name).read_text(encoding="utf-8")
 
 
-def _read(folder: Path) -> _Run:
-    if not (folder / records.CONFIG).is_file():
-        raise BadInput(f"{folder} is not a run folder: it has no {records.CONFIG}")
-    names = records.RESULT, records.SPECTRUM, records.KPCA, records.FLOW, records.GRAPH, records.TRANSPORT
-    result, spectrum, kpca, flow, graph, transport = (folder / name for name in names)
-    run = _Run(
-        folder,
-        records.read_json(folder / records.CONFIG),
-        records.read_lines(folder / records.METRICS),
-        records.read_json(result) if result.exists() else {},
-        records.read_json(spectrum) if spectrum.exists() else {},
-        records.read_json(kpca) if kpca.exists() else {},
-        records.read_json(flow) if flow.exists() else {},
-        records.read_json(graph) if graph.exists() else {},
-        records.read_json(transport) if transport.exists() else {},
-    )
-    for number, line in enumerate(run.metrics, start=1):
-        _check_numbers(line, _PER_EPOCH, f"{folder / records.METRICS}, line {number}")
-        if line.get("epoch") is None:
-            raise BadInput(f"{folder / records.METRICS}, line {number} has no epoch")
-    _check_numbers(run.result, _AT_END, str(result))
-    for group in ("machine", "versions"):
-        if not isinstance(run.result.get(group, {}), dict):
-            raise BadInput(f"{result}: {group} is {run.result[group]!r}, expected a JSON object")
-    _check_spectrum(run.spectrum, str(spectrum))
-    _check_kpca(run.kpca, str(kpca))
-    check_flow(run.flow, str(flow))
-    check_graph(run.graph, str(graph))
-    check_transport(run.transport, str(transport))
-    return run
+def _marked(markup: Callable[[str], Any], drawn: Sequence[tuple[str, str]]) -> list[tuple[Any, str]]:
+    """Pictures that go into the page as they are, with captions that do not."""
+    return [(markup(svg), caption) for svg, caption in drawn]
 
 
-def _check_numbers(record: object, keys: Sequence[str], where: str) -> None:
-    """Refuse a record whose measured values are neither numbers nor null."""
-    if not isinstance(record, dict):
-        raise BadInput(f"{where} holds a {type(record).__name__}, expected a JSON object")
-    for key in keys:
-        if not isinstance(record.get(key, 0), int | float | None):
-            raise BadInput(f"{where}: {key} is {record[key]!r}, expected a number")
+def _most_heads(runs: Sequence[Sequence[Mapping[str, Any]]]) -> int:
+    return max((len(layer["heads"]) for layers in runs for layer in layers), default=0)
 
 
-def _check_spectrum(record: dict[str, Any], where: str) -> None:
-    try:
-        for layer in record["layers"] if record else []:
-            rows = [*layer["heads"], *(layer[key] for key in _RANKS)]
-            if not isinstance(layer["path"], str) or not all(math.isfinite(v) for row in rows for v in row):
-                raise TypeError
-    except (KeyError, TypeError) as error:
-        expected = f"a path, heads and {', '.join(_RANKS)}"
-        raise BadInput(f"{where}: expected layers, each with {expected}, of finite numbers") from error
+def _drawn_from(record: Mapping[str, Any]) -> str:
+    case, data = record.get("case"), record.get("data")
+    return "" if case is None or data is None else f"Case {case} of {data}."
 
 
-def _check_kpca(record: dict[str, Any], where: str) -> None:
-    try:
-        for layer in record["layers"] if record else []:
-            columns = [layer["heads"], *layer["baselines"].values()]
-            figures = [head[key] for heads in columns for head in heads for key in _KPCA]
-            words = [layer[key] for key in ("path", "verdict")]
-            if not all(isinstance(word, str) for word in words) or len({*map(len, columns)}) != 1:
-                raise TypeError
-            if not layer["baselines"] or not all(each is None or math.isfinite(each) for each in figures):
-                raise TypeError
-    except (KeyError, TypeError, AttributeError) as error:
-        expected = f"a path, a verdict, and heads and baselines with {', '.join(_KPCA)}"
-        raise BadInput(f"{where}: expected layers, each with {expected}") from error
+def _tried(source: str, record: Mapping[str, Any]) -> list[tuple[str, str, list[tuple[str, list[Bar]]]]]:
+    """Where bars come from, what was tried, and the bars of each trial."""
+    groups: dict[str, list[tuple[str, list[Bar]]]] = {}
+    for group, trial, bars in robustness_bars(record):
+        groups.setdefault(group, []).append((trial, bars))
+    machine = record.get("machine")
+    device = machine.get("device") if isinstance(machine, dict) else None
+    facts = [str(each) for each in (source, record.get("date"), device) if each]
+    if record.get("tiny"):
+        facts.append("a trial of the code on few cases, whose figures mean nothing")
+    return [(f"{', '.join(facts)}.", group, trials) for group, trials in groups.items()]
 
 
-def _labels(runs: Sequence[_Run]) -> list[str]:
-    """The name of each run, and as much of its folder as tells equal names apart."""
-    shared = Counter(run.name for run in runs)
-    for depth in range(1, 1 + max(len(run.folder.parts) for run in runs)):
-        labels = [
-            run.name if shared[run.name] == 1 else f"{run.name} ({'/'.join(run.folder.parts[-depth:])})"
-            for run in runs
-        ]
-        if len(set(labels)) == len(labels):
-            break
-    return labels
-
-
-def _row(run: _Run, label: str) -> dict[str, Any]:
+def _row(run: Run, label: str) -> dict[str, Any]:
     seconds = [line["seconds"] for line in run.metrics if line.get("seconds") is not None]
     valid = [line for line in run.metrics if line.get("valid_accuracy") is not None]
     best = max(valid, key=lambda line: float(line["valid_accuracy"]), default={})
@@ -257,15 +186,15 @@ def _row(run: _Run, label: str) -> dict[str, Any]:
         "seconds_per_epoch": sum(seconds) / len(seconds) if seconds else None,
     }
     known = run.config | so_far | run.result
-    accuracy, cases = run.result.get("test_accuracy"), run.result.get("test_cases")
-    spread = (
-        math.sqrt(max(0.0, accuracy * (1 - accuracy)) / cases) if accuracy is not None and cases else None
-    )
+    accuracy, cases = run.result.get("test_accuracy"), run.result.get("test_cases") or 0
+    spread = None
+    if accuracy is not None and cases > 0:
+        spread = math.sqrt(max(0.0, accuracy * (1 - accuracy)) / cases)
     return {
         "run": label,
         "data": known.get("data"),
         "attention": run.config.get("attention"),
-        "finished": bool(run.result),
+        "finished": bool(run.result) or run.only_records,
         "epochs": run.metrics[-1]["epoch"] if run.metrics else 0,
         "planned": run.config.get("epochs"),
         "test_accuracy": accuracy,
@@ -275,40 +204,11 @@ def _row(run: _Run, label: str) -> dict[str, Any]:
     }
 
 
-def _learning(runs: Sequence[_Run]) -> list[tuple[str, str]]:
-    """Charts over epochs with their captions, only those that have a number to show."""
-    wanted = [
-        ("loss", "loss", 1, "Loss. Solid: validation; dashed, hollow: training."),
-        ("accuracy", "accuracy, %", 100, "Accuracy. Solid: validation; dashed, hollow: training."),
-        ("penalty", "penalty", 1, "Penalty during training."),
-    ]
-    drawn = []
-    for name, unit, scale, caption in wanted:
-        keys = ["penalty"] if name == "penalty" else [f"train_{name}", f"valid_{name}"]
-        lines = [
-            Line(slot, x, [scale * value for value in y], dashed=key.startswith("train"))
-            for slot, run in enumerate(runs)
-            for key in keys
-            for x, y in [_curve(run, key)]
-            if not all(map(math.isnan, y))
-        ]
-        if lines:
-            label = f"Line chart: {name} by epoch; runs: {len({line.slot for line in lines})}"
-            drawn.append((chart(lines, name=name, label=label, axes=("epoch", unit)), caption))
-    return drawn
-
-
-def _curve(run: _Run, key: str) -> tuple[list[float], list[float]]:
-    """Epochs and values of one metric; what is missing or not finite is a gap."""
-    values = [math.nan if line.get(key) is None else float(line[key]) for line in run.metrics]
-    return [line["epoch"] for line in run.metrics], [v if math.isfinite(v) else math.nan for v in values]
-
-
-def _layer_paths(runs: Sequence[_Run]) -> list[str]:
+def _layer_paths(runs: Sequence[Run]) -> list[str]:
     return list(dict.fromkeys(layer["path"] for run in runs for layer in run.spectrum.get("layers", [])))
 
 
-def _spectra(runs: Sequence[_Run]) -> list[tuple[str, tuple[str, str]]]:
+def _spectra(runs: Sequence[Run]) -> list[tuple[str, tuple[str, str]]]:
     """For every layer its path and two charts: cumulated share and decay."""
     drawn = []
     for position, path in enumerate(_layer_paths(runs)):
@@ -334,7 +234,7 @@ def _spectra(runs: Sequence[_Run]) -> list[tuple[str, tuple[str, str]]]:
     return drawn
 
 
-def _ranks(runs: Sequence[_Run]) -> list[tuple[str, list[dict[str, Any]]]]:
+def _ranks(runs: Sequence[Run]) -> list[tuple[str, list[dict[str, Any]]]]:
     """For every layer its path and, for each run that has it, its ranks over heads in words."""
     return [
         (
@@ -345,7 +245,7 @@ def _ranks(runs: Sequence[_Run]) -> list[tuple[str, list[dict[str, Any]]]]:
                     "kind": layer.get("kind"),
                     "heads": len(layer["heads"]),
                     "components": max(map(len, layer["heads"]), default=0),
-                    "ranks": [_spread(layer[key]) for key in _RANKS],
+                    "ranks": [_spread(layer[key]) for key in RANKS],
                 }
                 for slot, run in enumerate(runs)
                 if (layer := run.layer(path))
@@ -355,7 +255,7 @@ def _ranks(runs: Sequence[_Run]) -> list[tuple[str, list[dict[str, Any]]]]:
     ]
 
 
-def _alignments(runs: Sequence[_Run]) -> list[tuple[str, str, list[dict[str, Any]]]]:
+def _alignments(runs: Sequence[Run]) -> list[tuple[str, str, list[dict[str, Any]]]]:
     """For every layer its path, a chart of what is explained, if any, and a row for each run that has it."""
     drawn = []
     paths = dict.fromkeys(layer["path"] for run in runs for layer in run.kpca.get("layers", []))
@@ -379,11 +279,12 @@ def _figure(heads: Sequence[Mapping[str, Any]], key: str = "explained") -> list[
 def _aligned_row(layer: Mapping[str, Any]) -> dict[str, Any]:
     """The verdict in words, and each figure over heads beside its baselines."""
     columns = [layer["heads"], *layer["baselines"].values()]
-    means = {key: [_known_mean(_figure(heads, key)) for heads in columns] for key in _KPCA}
+    means = {key: [_known_mean(_figure(heads, key)) for heads in columns] for key in KPCA}
     return {
         "verdict": layer["verdict"],
         "figures": [
             (
+                own,
                 _number(own),
                 [f"{name} {_number(each)}" for name, each in zip(layer["baselines"], rest, strict=True)],
             )
@@ -397,12 +298,13 @@ def _known_mean(values: Sequence[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _origin(run: _Run) -> dict[str, Any]:
+def _origin(run: Run) -> dict[str, Any]:
     """Where the numbers come from: seed, date, cases, machine and versions, flat."""
     known = {"seed": run.config.get("seed")} | run.result
     plain = ("seed", "date", "classes", "train_cases", "valid_cases", "test_cases")
     flat = {key.replace("_", " "): known[key] for key in plain if known.get(key) is not None}
     flat |= {f"spectrum {key}": run.spectrum[key] for key in ("cases", "length") if key in run.spectrum}
+    flat |= {f"maps {key}": run.maps[key] for key in ("data", "case") if key in run.maps}
     flat |= {f"kernel PCA {key}": run.kpca[key] for key in ("cases", "length", "seed") if key in run.kpca}
     flat |= {f"flow {key}": run.flow[key] for key in ("cases", "length") if key in run.flow}
     flat |= {f"transport {key}": run.transport[key] for key in ("points", "looks") if key in run.transport}
@@ -411,12 +313,17 @@ def _origin(run: _Run) -> dict[str, Any]:
     return flat
 
 
-def _compare(columns: Sequence[Mapping[str, Any]], *, gaps_differ: bool) -> list[tuple[str, list[str], bool]]:
+def _compare(
+    columns: Sequence[Mapping[str, Any]], *, gaps_differ: Sequence[bool]
+) -> list[tuple[str, list[str], bool]]:
     """Rows of a side-by-side table: a key, its value in every column, and whether they differ."""
     keys = dict.fromkeys(key for column in columns for key in column)
-    rows = [(key, [_word(column.get(key)) for column in columns]) for key in keys]
-    ignored = set() if gaps_differ else {"–"}
-    return [(key, words, len(set(words) - ignored) > 1) for key, words in rows]
+    rows = []
+    for key in keys:
+        words = [_word(column.get(key)) for column in columns]
+        told = {word for word, gap in zip(words, gaps_differ, strict=True) if gap or word != "–"}
+        rows.append((key, words, len(told) > 1))
+    return rows
 
 
 def _word(value: object) -> str:
@@ -440,9 +347,14 @@ def _percent(value: float | None) -> str:
     return "–" if value is None or not math.isfinite(value) else f"{100 * value:.1f}"
 
 
-def _spread(values: Sequence[float]) -> tuple[str, str]:
-    """The mean, and the lowest to the highest where they differ."""
+def _raw(value: float | None) -> str:
+    """As a table is sorted by it: all digits, nothing where it is not known."""
+    return "" if value is None or not math.isfinite(value) else repr(value)
+
+
+def _spread(values: Sequence[float]) -> tuple[float | None, str, str]:
+    """The mean, also in words, and the lowest to the highest where they differ."""
     if not values:
-        return "–", ""
-    low, high = min(values), max(values)
-    return _number(sum(values) / len(values)), "" if low == high else f"{_number(low)}–{_number(high)}"
+        return None, "–", ""
+    low, high, mean = min(values), max(values), sum(values) / len(values)
+    return mean, _number(mean), "" if low == high else f"{_number(low)}–{_number(high)}"

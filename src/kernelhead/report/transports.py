@@ -37,7 +37,7 @@ def check_transport(record: Mapping[str, Any], where: str) -> None:
         whole = record["points"], record["looks"]
         if not isinstance(record["layer"], str) or not all(map(math.isfinite, [*numbers, *whole])):
             raise TypeError
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
         expected = f"layer, points, looks, and figures, nulls and a trace with {', '.join(FIGURES)}"
         raise BadInput(f"{where}: expected {expected}, all finite") from error
 
@@ -58,10 +58,10 @@ def transport_charts(found: Mapping[int, Mapping[str, Any]]) -> list[tuple[str, 
         for slot, record in found.items():
             looks = [float(row["look"]) for row in record["trace"]]
             if looks:
-                lines.append(Line(slot, looks, [row[key] for row in record["trace"]]))
+                lines.append(Line(slot, looks, [row[key] for row in record["trace"]], name="training"))
                 if null in record["nulls"]:
                     flat = [record["nulls"][null][key]] * len(looks)
-                    lines.append(Line(slot, looks, flat, dashed=True))
+                    lines.append(Line(slot, looks, flat, dashed=True, name=null))
         if lines:
             runs = len({line.slot for line in lines})
             label = f"Line chart: {key} of transport by look; runs: {runs}"
