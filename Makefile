@@ -11,17 +11,22 @@ ifeq ($(filter 3.81 3.82 4.% 5.%,$(MAKE_VERSION)),)
 $(error kernelhead needs GNU make 3.81 or newer, this is "$(MAKE_VERSION)")
 endif
 
-.PHONY: run test lint types tests timm-tests gpu-tests coverage wheel clean help
+.PHONY: run test drills gates lint types wheel-test tests timm-tests gpu-tests wheel clean help
 
 help:
 	@echo "make run     train three models on JapaneseVowels, print a table, write $(OUT)/report.html"
-	@echo "make test    lint, types, tests"
+	@echo "make test    lint, types, the wheel in an empty environment, tests with coverage"
+	@echo "make drills  break things on purpose, for up to an hour: docs/reliability.md"
 	@echo "make clean   remove the virtual environment and caches"
 
 run: $(STAMP)
 	@$(BIN)/kernelhead train --recipe recipes/japanese_vowels.toml --out $(OUT) --fresh
 
-test: lint types tests timm-tests
+test: gates tests timm-tests
+
+# Lint and types beside the wheel: each keeps one core busy.
+gates: $(STAMP)
+	@$(MAKE) --no-print-directory -j 2 lint types wheel-test
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -31,7 +36,7 @@ types: $(STAMP)
 	$(BIN)/mypy
 
 tests: $(STAMP)
-	$(BIN)/pytest -q -n 2 --dist loadfile --timeout 300 --durations 10
+	$(BIN)/pytest -q -n 2 --dist loadfile --timeout 300 --durations 10 -m "not drill" --cov --cov-fail-under=90 --cov-report=term --cov-report=html
 
 # Beside the environment: where torchvision does not fit its torch, it would take other packages with it.
 timm-tests: $(TIMM)
@@ -41,11 +46,16 @@ $(TIMM): $(STAMP)
 	@rm -rf $@
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target $@ --constraint constraints.txt timm torchvision
 
-gpu-tests:
-	PYTHONPATH=src python3 -m pytest -q -m gpu tests/ops tests/models tests/training tests/benchmarks/test_robustness.py
+# Kills, full disks, hostile files, strange bytes, long runs: what docs/reliability.md tells of.
+drills: $(STAMP)
+	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt atheris
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m drill -n 2 --dist worksteal --timeout 900 --durations 10 tests/drills
 
-coverage: $(STAMP)
-	$(BIN)/pytest -q -n 2 --dist loadfile --cov --cov-report=term --cov-report=html
+gpu-tests:
+	PYTHONPATH=src python3 -m pytest -q -m gpu tests/ops tests/models tests/training tests/benchmarks/test_robustness.py tests/cli/test_doctor.py
+
+wheel-test: $(STAMP)
+	@sh scripts/check_wheel.sh $(VENV)/wheel $(BIN)/python
 
 wheel: $(STAMP)
 	$(BIN)/pip wheel --no-deps --wheel-dir dist .

@@ -28,6 +28,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Keep this process's share; tests that need a GPU say so where there is none."""
     place, count = map(int, config.getoption("--share").split("/"))
     items[:] = items[place - 1 :: count]
+    if config.pluginmanager.hasplugin("_cov"):
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker("no_cover")  # what they alone reach counts as not reached
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):

@@ -29,3 +29,16 @@ def test_an_old_make_is_named() -> None:
     made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert made.returncode == 2
     assert 'kernelhead needs GNU make 3.81 or newer, this is "3.80"' in made.stderr
+
+
+def test_make_test_holds_every_gate() -> None:
+    made = subprocess.run(["make", "-n", "test"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for gate in (
+        "ruff check .",
+        "ruff format --check .",
+        "bin/mypy",
+        "--cov-fail-under=90",
+        "check_wheel.sh",
+        "-k timm",
+    ):
+        assert gate in made.stdout

@@ -51,6 +51,9 @@ def check_axes(who: str, **tensors: "tuple[Tensor, str]") -> dict[str, int]:
 def check_mask(who: str, mask: "Tensor | None", points: "Tensor", name: str = "mask") -> None:
     """Check that a padding mask is boolean and has one entry a point: (b, n) for points (b, n, c).
 
+    Args:
+        name: of the mask, for the message.
+
     Raises:
         BadInput: the mask is not boolean.
         ShapeError: it does not have the points' batch and length.
@@ -70,6 +73,10 @@ def check_mask(who: str, mask: "Tensor | None", points: "Tensor", name: str = "m
 
 def check_size(who: str, name: str, value: object, *, least: int = 1) -> int:
     """Check that an option is a whole number of at least `least`, and return it.
+
+    Args:
+        name: of the option, for the message.
+        value: what was given for it.
 
     Raises:
         BadInput: it is something else.

@@ -1,5 +1,6 @@
 """kernelhead bench: asks the benchmarks of the checkout it stands in, and refuses in one sentence."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -67,6 +68,13 @@ def test_the_list_says_every_question(checkout: Path, capfd: pytest.CaptureFixtu
     lines = capfd.readouterr().out.splitlines()
     assert lines[-1].split() == ["tiny", "Is", "it", "small?"]
     assert lines[0].startswith("core ")
+
+
+def test_the_list_as_json_alone(checkout: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--list", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["tiny"] == "Is it small?"
+    assert main(["bench", "tiny", "--json"]) == 2
+    assert "bench: --json goes with --list; figures are written as JSON into --out" in capfd.readouterr().err
 
 
 def test_outside_a_checkout_there_is_nothing_to_ask(

@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 
 import kernelhead
-from kernelhead.cli.__main__ import VERBS, main
-from kernelhead.records import CONFIG, KPCA, METRICS, REPORT, RESULT, SPECTRUM, WEIGHTS, read_json
+from kernelhead.cli.__main__ import main
+from kernelhead.cli.verbs import VERBS
+from kernelhead.records import CONFIG, KPCA, MAPS, METRICS, REPORT, RESULT, SPECTRUM, WEIGHTS, read_json
 from kernelhead.training import Recipe, load_run
 from tests.training.tiny import call, options, series, start, write_csv, write_npz
 
-FILES = {CONFIG, METRICS, RESULT, SPECTRUM, WEIGHTS, REPORT, "checkpoint.safetensors"}
+FILES = {CONFIG, METRICS, RESULT, SPECTRUM, MAPS, WEIGHTS, REPORT, "checkpoint.safetensors"}
 BOTH = """data = "train.csv"
 test = "test.csv"
 epochs = 2
@@ -39,28 +40,6 @@ attention = "primal"
 name = "Second"
 attention = "softmax"
 """
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with data and one trained run."""
-    folder = tmp_path_factory.mktemp("made")
-    write_csv(folder / "train.csv", series(24))
-    write_csv(folder / "test.csv", series(12, seed=1))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(folder)
-        words = ["train", "train.csv", "--test", "test.csv", *options(epochs=2), "--out", "run"]
-        assert main(words) == 0
-    return folder
-
-
-@pytest.fixture
-def here(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with a copy of all that."""
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("KERNELHEAD_DATA", raising=False)
-    return tmp_path
 
 
 def tree(folder: Path) -> dict[str, bytes]:
@@ -210,6 +189,19 @@ def test_inspect_prints_json_and_nothing_else(here: Path, capsys: pytest.Capture
     assert record == read_json(here / "run" / SPECTRUM)
     assert record["cases"] == 12
     assert record["layers"][0]["path"] == "blocks.0.attention"
+
+
+def test_inspect_draws_maps(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = read_json(here / "run" / MAPS)
+    assert (before["data"], before["case"], len(before["layers"])) == ("train", 0, 1)
+    assert main(["inspect", "maps", "run", "test.csv", "--case", "3"]) == 0
+    out = capsys.readouterr().out
+    assert "blocks.0.attention" in out
+    assert "case 3 of test; run/maps.json is what `report` draws" in out
+    assert main(["inspect", "maps", "run", "test.csv", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == read_json(here / "run" / MAPS)
+    assert main(["inspect", "maps", "run", "test.csv", "--case", "99"]) == 2
+    assert "maps: case is 99, expected one of 12 of test" in capsys.readouterr().err
 
 
 def test_inspect_says_whether_attention_is_a_kernel_pca(
@@ -434,6 +426,7 @@ def test_a_missing_package_names_its_extra(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "jsonargparse", None)
+    monkeypatch.delitem(sys.modules, "kernelhead.cli.verbs", raising=False)
     assert main(["train"]) == 2
     assert 'needs jsonargparse, which is not installed; run: pip install "kernelhead[cli]"' in (
         capsys.readouterr().err
@@ -462,8 +455,9 @@ def test_help_names_every_verb(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_help_with_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
-    text = " ".join(said_help(capsys, verb).split())
-    assert f"Example: kernelhead {verb}" in text
+    text = said_help(capsys, verb)
+    _, _, examples = text.partition("\nexample")
+    assert f"kernelhead {verb} " in f"{examples} ".replace("\n", " ")
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -472,7 +466,7 @@ def test_help_shows_places_by_a_readable_type(verb: str, capsys: pytest.CaptureF
     assert "<class" not in text
     assert "Path" not in text.replace("Pathfinder", "")
     surgery = ("sites", "graft", "distil", "restore")
-    assert ("type: FOLDER" in text) != (verb in (*surgery, "rerank", "plan"))
+    assert ("type: FOLDER" in text) != (verb in (*surgery, "rerank", "plan", "doctor", "completion"))
     assert verb not in ("train", "predict", "report", "reproduce", "rerank", *surgery) or "type: FILE" in text
 
 
@@ -548,7 +542,7 @@ def test_ctrl_c_while_packages_are_imported_is_code_130(monkeypatch: pytest.Monk
     def press(name: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kernelhead.cli.__main__.import_module", press)
+    monkeypatch.setattr("kernelhead.cli.verbs.import_module", press)
     try:
         code = main(["evaluate", "run"])
     except KeyboardInterrupt:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kernelhead.cli.__main__ import main
-from kernelhead.records import CONFIG, METRICS, REPORT, RESULT, SPECTRUM, WEIGHTS, read_json
+from kernelhead.records import CONFIG, MAPS, METRICS, REPORT, RESULT, SPECTRUM, WEIGHTS, read_json
 from tests.training.tiny_events import drawn, in_turn, write
 
 TINY = ["--width", "8", "--heads", "2", "--epochs", "2", "--events.time_width", "8", "--accelerator", "cpu"]
@@ -25,7 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_labels_from_a_file_to_predictions(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["train", "train.csv", "--test", "test.csv", *TINY, "--events.unit", "hours"]
     assert main([*words, "--out", "run"]) == 0
-    files = {CONFIG, METRICS, RESULT, SPECTRUM, WEIGHTS, REPORT}
+    files = {CONFIG, METRICS, RESULT, SPECTRUM, MAPS, WEIGHTS, REPORT}
     assert {path.name for path in (here / "run").iterdir()} == files
     assert "softmax, bochner: epoch 1, loss" in capsys.readouterr().out
     assert read_json(here / "run" / CONFIG)["events"]["unit"] == "hours"

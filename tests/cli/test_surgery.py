@@ -107,12 +107,15 @@ def test_readings_of_any_model_go_to_a_report(
     bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data, folder, page = bert.parent / "text.txt", tmp_path / "read", tmp_path / "page.html"
-    for reading in ("spectrum", "kpca"):
+    for reading in ("spectrum", "maps", "kpca"):
         words = said(capsys, "inspect", reading, bert, data, "--cases", 4, "--out", folder)
         assert f"records in {folder}" in words
     said(capsys, "report", folder, "--out", page)
     text = page.read_text()
     assert "encoder.layer.1.attention.self" in text
+    assert f"case 1 of {data}, " in said(capsys, "inspect", "maps", bert, data, "--case", 1)
+    assert json.loads(said(capsys, "inspect", "maps", bert, data, "--json"))["case"] == 0
+    assert 'id="maps"' in text
     assert "does not hold" in text or "cannot be told" in text or "holds" in text
     assert main(["inspect", "spectrum", str(bert), str(data), "--out", str(bert)]) == 2
     assert "holds a model, expected another folder" in capsys.readouterr().err

@@ -10,7 +10,10 @@ from kernelhead.cli.places import FOLDER
 from kernelhead.errors import BadInput
 
 HELP = "measure speed, memory or robustness in a checkout: one question or all of speed, after its tests"
-EXAMPLE = "kernelhead bench core --out docs/performance"
+LIST = "import json; from benchmarks.run import questions; print(json.dumps(questions(), indent=2))"
+EXAMPLE = """kernelhead bench --list
+kernelhead bench core --out docs/performance
+kernelhead bench robustness --tiny"""
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -25,6 +28,7 @@ def arguments(parser: ArgumentParser) -> None:
         "--out", type=FOLDER, help="folder of the JSON records; of speed docs/performance by default"
     )
     parser.add_argument("--list", action="store_true", help="say the questions and stop")
+    parser.add_argument("--json", action="store_true", help="with --list: print a JSON record")
     parser.add_argument("--no-gate", action="store_true", help="skip the tests; figures are marked ungated")
     parser.add_argument("--tiny", action="store_true", help="try a question out: few small cells, ungated")
     parser.add_argument(
@@ -37,7 +41,11 @@ def arguments(parser: ArgumentParser) -> None:
 
 def run(chosen: Namespace, given: list[str]) -> int:
     """Find the checkout and hand over to its benchmarks, which need none of the command line's packages."""
+    if chosen.json and not chosen.list:
+        raise BadInput("bench: --json goes with --list; figures are written as JSON into --out")
     root = _checkout(Path.cwd())
+    if chosen.json:
+        return subprocess.run([sys.executable, "-c", LIST], cwd=root, check=False).returncode
     flags = {"--list": chosen.list, "--no-gate": chosen.no_gate, "--tiny": chosen.tiny}
     flags["--resume"] = chosen.resume
     words = [chosen.name, *(flag for flag, given in flags.items() if given)]

@@ -5,7 +5,7 @@ from rich.table import Table
 
 from kernelhead.cli.places import FILE, check_place
 from kernelhead.cli.sites import MODEL
-from kernelhead.cli.terminal import CONSOLE, say, say_json
+from kernelhead.cli.terminal import note, say_json, show
 from kernelhead.errors import BadInput
 from kernelhead.records import write_json
 from kernelhead.surgery import load, open_host, read_inputs, save
@@ -71,7 +71,7 @@ def run(chosen: Namespace, given: list[str]) -> int:
         say_json(taught.record())
     else:
         _say(taught)
-        say(f"written to {chosen.out}, learning curves to {chosen.out.with_suffix('.json')}")
+        note(f"written to {chosen.out}, learning curves to {chosen.out.with_suffix('.json')}")
     return 0
 
 
@@ -80,4 +80,4 @@ def _say(taught: Distilled) -> None:
     for path, (before, after) in taught.sites.items():
         table.add_row(path, f"{before:.4f}", f"{after:.4f}")
     table.add_row("output", f"{taught.output[0]:.4f}", f"{taught.output[2]:.4f}")
-    CONSOLE.print(table)
+    show(table)

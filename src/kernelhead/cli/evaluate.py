@@ -9,7 +9,8 @@ from kernelhead.errors import BadInput
 from kernelhead.training import is_event_run, load_event_run, load_run
 
 HELP = "accuracy and loss of a trained run on labelled data"
-EXAMPLE = "kernelhead evaluate runs/mine JapaneseVowels --split test"
+EXAMPLE = """kernelhead evaluate runs/mine
+kernelhead evaluate runs/mine labelled.csv --json"""
 
 
 def arguments(parser: ArgumentParser) -> None:

@@ -4,12 +4,13 @@ from jsonargparse import ArgumentParser, Namespace
 
 from kernelhead.cli.places import FILE, check_place
 from kernelhead.cli.sites import MODEL
-from kernelhead.cli.terminal import say, say_json
+from kernelhead.cli.terminal import note, say, say_json
 from kernelhead.errors import BadInput
 from kernelhead.surgery import batches, graft, open_host, read_inputs, save
 
 HELP = "put our attention into a model of torch, timm or Hugging Face, and save what was added"
-EXAMPLE = "kernelhead graft path/to/saved/bert --rank 16 --data text.txt --out primal.safetensors"
+EXAMPLE = """kernelhead graft path/to/saved/bert --rank 16 --data text.txt --out primal.safetensors
+kernelhead graft timm:vit_small_patch16_224 --where all --rank 16 --dry-run"""
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -63,7 +64,7 @@ def run(chosen: Namespace, given: list[str]) -> int:
         say_json(report.record())
     else:
         say(str(report))
-        say("nothing was changed" if chosen.dry_run else f"written to {chosen.out}")
+        note("nothing was changed" if chosen.dry_run else f"written to {chosen.out}")
     return 0
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from kernelhead.cli.places import FILE, FOLDER, check_records
 from kernelhead.cli.sites import MODEL
-from kernelhead.cli.terminal import CONSOLE, say, say_json
+from kernelhead.cli.terminal import note, say, say_json, show
 from kernelhead.data import read_series
 from kernelhead.errors import BadInput
 from kernelhead.inspection import (
@@ -27,7 +27,9 @@ from kernelhead.surgery import Host, is_host, open_host, read_inputs
 from kernelhead.training import is_event_run, load_event_run, load_run
 
 HELP = "graphs of causes among the points that a model attends to, beside graphs that need no causes"
-EXAMPLE = "kernelhead graph runs/mine --case 3 --head mean"
+EXAMPLE = """kernelhead graph runs/mine --case 3 --head mean
+kernelhead graph path/to/saved/bert text.txt --nodes whale,largest --json
+kernelhead graph attention.npy --n 64 --out graphs/mine"""
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -103,7 +105,7 @@ def run(chosen: Namespace, given: list[str]) -> int:
         return 0
     _say(found, names)
     where = "" if out is None else f"; {GRAPH} and {DOT} in {out}"
-    say(f"{read.path}, {len(nodes)} of {len(names)} points, n = {facts['n']}, alpha = {chosen.alpha}{where}")
+    note(f"{read.path}, {len(nodes)} of {len(names)} points, n = {facts['n']}, alpha = {chosen.alpha}{where}")
     return 0
 
 
@@ -200,8 +202,8 @@ def _say(found: Sequence[HeadGraph], names: Sequence[str]) -> None:
         table.add_row(
             _called(each), edges or "no edge", str(each.graph.tests), f"{each.graph.condition:.1e}", *shared
         )
-    CONSOLE.print(table)
+    show(table)
     for each in found:
-        for note in [each.reason] if each.graph is None else each.graph.notes:
-            say(f"{_called(each)}: {note}")
-    say("marks: o open, > no cause of the other, - a cause; baselines have as many edges as the graph")
+        for remark in [each.reason] if each.graph is None else each.graph.notes:
+            say(f"{_called(each)}: {remark}")
+    note("marks: o open, > no cause of the other, - a cause; baselines have as many edges as the graph")

@@ -9,7 +9,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.table import Table
 
 from kernelhead.cli.places import FILE, check_place
-from kernelhead.cli.terminal import CONSOLE, say, say_json
+from kernelhead.cli.terminal import note, say, say_json, show
 from kernelhead.errors import BadInput
 from kernelhead.models import LAWS, Regime, ShapeCost, Sizing, plan_shape, shape_cost, shape_regime
 from kernelhead.report.panels import draw_panels
@@ -18,7 +18,9 @@ from kernelhead.training.ledger import Ledger
 from kernelhead.training.regimes import regime_panels
 
 HELP = "choose depth and width of a network to build from a budget of weights, or say where a shape stands"
-EXAMPLE = "kernelhead plan --params 85M --vocabulary 32000"
+EXAMPLE = """kernelhead plan --params 85M --vocabulary 32000
+kernelhead plan --depth 24 --width 1024 --json
+kernelhead plan --plot regimes.svg"""
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 
@@ -67,7 +69,7 @@ def run(chosen: Namespace, given: list[str]) -> int:
     if chosen.json:
         say_json(record)
     elif chosen.plot is not None:
-        say(f"both regimes and the law are drawn in {chosen.plot}")
+        note(f"both regimes and the law are drawn in {chosen.plot}")
     return 0
 
 
@@ -151,8 +153,8 @@ def _say_regime(regime: Regime) -> None:
 
 
 def _say_notes(regime: Regime) -> None:
-    for note in regime.notes:
-        say(note)
+    for remark in regime.notes:
+        note(remark)
 
 
 def _say_costs(shapes: list[Sizing], costs: list[ShapeCost]) -> None:
@@ -173,7 +175,7 @@ def _say_costs(shapes: list[Sizing], costs: list[ShapeCost]) -> None:
             f"{cost.train_bytes / 2**30:.3g}",
             f"({over['train_seconds']:.2f})",
         )
-    CONSOLE.print(table)
+    show(table)
 
 
 def _best(path: Path, *, quiet: bool) -> dict[str, Any]:

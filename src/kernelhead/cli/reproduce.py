@@ -6,11 +6,12 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 
 from kernelhead.cli.places import FILE, FOLDER
-from kernelhead.cli.terminal import say
+from kernelhead.cli.terminal import note, say, say_json
 from kernelhead.training import FIELDS, jobs_of, reproduce, standing
 
 HELP = "train the grid of a field, going on where it stopped, into a ledger and a table"
-EXAMPLE = "kernelhead reproduce uea --only JapaneseVowels primal --seeds 3 --workers 2"
+EXAMPLE = """kernelhead reproduce uea --only JapaneseVowels primal --seeds 3 --workers 2
+kernelhead reproduce uea --list --json"""
 
 
 def arguments(parser: ArgumentParser) -> None:
@@ -39,6 +40,7 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--keep", type=FOLDER, help="folder of policies (control): clean leaves them, returns acts with them"
     )
+    parser.add_argument("--json", action="store_true", help="print a JSON record: the jobs, or what was done")
     parser.add_argument("--root", type=FOLDER, help="folder of data sets; KERNELHEAD_DATA by default")
 
 
@@ -53,8 +55,12 @@ def run(chosen: Namespace, given: list[str]) -> int:
         root=chosen.root,
     )
     if chosen.list:
-        for job, where in standing(jobs, out=chosen.out):
-            say(f"{where:6}  {job.key}")
+        where = standing(jobs, out=chosen.out)
+        if chosen.json:
+            listed = [{"job": job.key, "status": status} for job, status in where]
+            say_json({"field": chosen.field, "jobs": listed})
+        for job, status in where if not chosen.json else ():
+            say(f"{status:6}  {job.key}")
         return 0
     rows = reproduce(
         chosen.field,
@@ -67,17 +73,19 @@ def run(chosen: Namespace, given: list[str]) -> int:
         fresh=chosen.fresh,
         root=chosen.root,
         keep=chosen.keep,
-        tell=_say_row,
+        tell=(lambda row: None) if chosen.json else _say_row,
     )
     failed = [row for row in rows if row["status"] == "failed"]
-    say(
-        f"{len(rows) - len(failed)} of {len(rows)} jobs are done; "
-        f"ledger: {chosen.out / f'{chosen.field}.json'}, table: {chosen.out / f'{chosen.field}.md'}"
-    )
+    ledger, table = (chosen.out / f"{chosen.field}.{ending}" for ending in ("json", "md"))
+    done = len(rows) - len(failed)
+    if chosen.json:
+        say_json({"jobs": len(rows), "done": done, "ledger": str(ledger), "table": str(table)})
+    else:
+        say(f"{done} of {len(rows)} jobs are done; ledger: {ledger}, table: {table}")
     return 1 if failed else 0
 
 
 def _say_row(row: dict[str, Any]) -> None:
     job = f"{row['data']}, {row['variant']}, {row['protocol']}, seed {row['seed']}"
     figures = ", ".join(f"{name} {value:.4g}" for name, value in row["figures"].items())
-    say(f"{job}: {row['error'] or figures}" + (f" ({row['seconds']:.1f} s)" if row["seconds"] else ""))
+    note(f"{job}: {row['error'] or figures}" + (f" ({row['seconds']:.1f} s)" if row["seconds"] else ""))

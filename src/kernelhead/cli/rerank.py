@@ -14,7 +14,8 @@ from kernelhead.inspection import mean_average_precision, precision_at
 from kernelhead.models import RANKERS, Ranking, ranked
 
 HELP = "rank a database of features for queries, by a learned network or by a method that learns nothing"
-EXAMPLE = "kernelhead rerank database.npz --queries new.npz --train labelled.npz --out ranked.csv"
+EXAMPLE = """kernelhead rerank database.npz --queries new.npz --train labelled.npz --out ranked.csv
+kernelhead rerank database.npz --query item-7 --method alpha-qe"""
 NETWORK = "network"
 AT = 10
 

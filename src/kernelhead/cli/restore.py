@@ -4,7 +4,7 @@ from jsonargparse import ArgumentParser, Namespace
 
 from kernelhead.cli.places import FILE
 from kernelhead.cli.sites import MODEL
-from kernelhead.cli.terminal import say, say_json
+from kernelhead.cli.terminal import note, say, say_json
 from kernelhead.surgery import load, open_host, restore, write_host
 
 HELP = "take a graft out of a model again, and write the host"
@@ -32,5 +32,5 @@ def run(chosen: Namespace, given: list[str]) -> int:
         say_json(report.record())
     else:
         say(str(report))
-        say(f"written to {chosen.out}")
+        note(f"written to {chosen.out}")
     return 0

@@ -6,7 +6,7 @@ from jsonargparse import ArgumentParser, Namespace
 from rich.table import Table
 
 from kernelhead.cli.places import FILE
-from kernelhead.cli.terminal import CONSOLE, say, say_json
+from kernelhead.cli.terminal import say, say_json, show
 from kernelhead.errors import BadInput
 from kernelhead.nn.hosts import LOOKED_FOR
 from kernelhead.surgery import open_host, sites
@@ -38,7 +38,7 @@ def run(chosen: Namespace, given: list[str]) -> int:
         sees = ("causal, " if row["causal"] else "") + ("another sequence" if row["cross"] else "itself")
         sizes = [str(row[name]) for name in ("width", "heads", "kv_heads", "head")]
         table.add_row(row["path"], f"{row['family']} {row['kind']}", *sizes, sees, row["reason"] or "yes")
-    CONSOLE.print(table)
+    show(table)
     able = sum(site.reason is None for site in found)
     say(f"{type(model).__name__}: {len(found)} attentions, {able} of them can be grafted")
     return 0

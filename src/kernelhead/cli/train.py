@@ -9,7 +9,7 @@ from typing import Any
 from jsonargparse import ArgumentParser, Namespace
 
 from kernelhead.cli.places import FILE, FOLDER
-from kernelhead.cli.terminal import say, say_runs, watching
+from kernelhead.cli.terminal import note, say_runs, watching
 from kernelhead.data import is_event_file
 from kernelhead.errors import BadInput, unknown
 from kernelhead.records import REPORT, RESULT, read_json
@@ -29,7 +29,10 @@ from kernelhead.training import (
 )
 
 HELP = "train a classifier of series or of events, or all runs of a recipe file"
-EXAMPLE = "kernelhead train JapaneseVowels --attention primal+ --epochs 40 --out runs/mine"
+EXAMPLE = """kernelhead train JapaneseVowels --attention primal+ --epochs 40 --out runs/mine
+kernelhead train series.csv --test new.csv --out runs/mine
+kernelhead train badges.csv --events.time mercer
+kernelhead train --recipe recipes/japanese_vowels.toml --out runs/vowels"""
 OWN = ("data", "recipe", "only", "out", "fresh", "root", "config")
 
 
@@ -108,18 +111,18 @@ def _train(recipe: Recipe | EventRecipe, folder: Path, options: dict[str, Any]) 
                 result = train_run(recipe, folder, fresh=fresh, watcher=watcher, root=root)
     except Interrupted:
         if is_main():
-            say(f"stopped and saved; the same command without --fresh goes on with {folder}")
+            note(f"stopped and saved; the same command without --fresh goes on with {folder}")
         return 130
     if not is_main():
         return 0
     write_report([folder], folder / REPORT, title=recipe.title)
     if kept:
-        say(f"{folder} was done on {result['date']} and is kept as it is; --fresh trains it anew")
+        note(f"{folder} was done on {result['date']} and is kept as it is; --fresh trains it anew")
     if options.get("only"):
-        say(f"{recipe.title}: {result['seconds_per_epoch']:.3f} s an epoch, run folder {folder}")
+        note(f"{recipe.title}: {result['seconds_per_epoch']:.3f} s an epoch, run folder {folder}")
         return 0
     say_runs([folder])
-    say(f"run folder: {folder}, report: {folder / REPORT}")
+    note(f"run folder: {folder}, report: {folder / REPORT}")
     return 0
 
 
@@ -135,7 +138,7 @@ def _train_all(names: list[str], out: Path, given: list[str]) -> int:
     folders = [out / name for name in names]
     write_report(folders, out / REPORT, title=out.name)
     say_runs(folders)
-    say(f"report: {out / REPORT}")
+    note(f"report: {out / REPORT}")
     return 0
 
 

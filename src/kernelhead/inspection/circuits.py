@@ -63,6 +63,10 @@ class PositionalTerms:
     """The four parts of scores between points that are a content plus a place; they add up to the scores.
 
     Shapes: each (... n m).
+
+    Args:
+        content_place: how much a content looks at a place.
+        place_content: how much a place looks at a content.
     """
 
     content: Tensor

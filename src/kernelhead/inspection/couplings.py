@@ -141,6 +141,10 @@ def bures_distance(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_c
 
     Shapes: means (d,), covariances (d, d), symmetric and not negative.
 
+    Args:
+        other_mean: of the second.
+        other_covariance: of the second.
+
     Raises:
         ShapeError: sizes do not fit.
 

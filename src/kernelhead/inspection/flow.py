@@ -242,6 +242,9 @@ def flow_record(found: Flow) -> dict[str, Any]:
 def named_groups(given: Sequence[str]) -> dict[str, Group]:
     """Groups from words such as ``first=0:16``, ``rest=16:`` and ``front=0``.
 
+    Args:
+        given: the words, one a group.
+
     Raises:
         BadInput: a word is not of this kind, or a name comes twice.
 

@@ -109,6 +109,9 @@ def busiest_points(entries: Tensor, count: int) -> list[int]:
 
     Shapes: entries (... n m).
 
+    Args:
+        count: how many to name.
+
     Example:
         >>> busiest_points(torch.tensor([[0.1, 0.2, 0.7], [0.1, 0.5, 0.4]]), 2)
         [1, 2]

@@ -176,6 +176,9 @@ def plan(
 def plan_record(found: Plan) -> dict[str, Any]:
     """A plan as a JSON record, with what it does not promise.
 
+    Args:
+        found: the plan.
+
     Example:
         >>> host = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
         >>> list(plan_record(plan(host, torch.zeros(2, 12, 8), repeats=0)))

@@ -26,7 +26,9 @@ class LayerSpectrum:
         kind: class of the module.
         heads: singular values of each head, largest first.
         effective_rank: of each head, the exponential of the entropy of its normalised values.
-        energy_rank_90: of each head, components that hold 90 % of the squared values; 95 and 99 likewise.
+        energy_rank_90: of each head, components that hold 90 % of the squared values.
+        energy_rank_95: the same for 95 %.
+        energy_rank_99: the same for 99 %.
         effective_rank_least: of each head, what the effective rank is at least.
         known: how many values were computed, if not all: those after them are the rest of the energy,
             spread evenly, which makes every rank above an upper bound.

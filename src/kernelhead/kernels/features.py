@@ -32,6 +32,9 @@ def draw_frequencies(count: int, width: int, generator: torch.Generator) -> Tens
     `width` rows lowers their variance.
 
     Shapes: returns (count, width) in float64.
+
+    Args:
+        generator: what they are drawn from.
     """
     blocks = []
     for _ in range(-(-count // width)):
@@ -57,6 +60,9 @@ def polynomial_features(points: Tensor, degree: int, offset: float) -> Tensor:
     r"""All monomials up to a degree, weighted so that inner products give $(q^\top k + c)^g$.
 
     Shapes: points (... n d); returns (... n p) with p = binom(d + degree, degree).
+
+    Args:
+        offset: c; above 0 it lets the lower degrees in.
     """
     columns, weights = _monomials(points.shape[-1] + 1, degree)
     constant = points.new_full((*points.shape[:-1], 1), sqrt(offset))

@@ -285,6 +285,10 @@ def quantile_frequencies(shares: Tensor, lowest: Tensor, steps: Tensor) -> Tenso
 def log_lags(times: Tensor, shortest: float) -> Tensor:
     r"""$\operatorname{sign}(t) \log(1 + |t| / t_0)$ in float64: a scalar that tells days and years apart.
 
+    Args:
+        times: t, one lag an entry.
+        shortest: the lag $t_0$ from which on it grows as a logarithm.
+
     Example:
         >>> log_lags(torch.tensor([0.0, -1.0]), 1.0)
         tensor([ 0.0000, -0.6931], dtype=torch.float64)

@@ -294,6 +294,10 @@ def plan_shape(
 def shape_regime(depth: int, width: int) -> Regime:
     """Where a shape stands against the fitted law and against theory.
 
+    Args:
+        depth: layers.
+        width: features of a point.
+
     Raises:
         BadInput: a size is out of range.
 

@@ -21,7 +21,18 @@ REST = "..."
 
 @dataclass(frozen=True)
 class Sizes:
-    """What a builder may use of a layer's sizes; each takes what its attention needs."""
+    """What a builder may use of a layer's sizes; each takes what its attention needs.
+
+    Args:
+        width: of the layer.
+        heads: of the attention.
+        rank: components of a primal attention.
+        landmarks: of a primal attention, or None.
+        causal: whether a point sees itself and those before it only.
+        init: of primal weights.
+        iterations: of a pursuit.
+        strength: of a pursuit's threshold; None for its own.
+    """
 
     width: int
     heads: int
@@ -112,6 +123,9 @@ def _filled(names: list[str], depth: int) -> list[str]:
 
 def build_attention(name: str, sizes: Sizes) -> AbstractKernelAttention:
     """One attention by its name.
+
+    Args:
+        sizes: what its builder may use.
 
     Raises:
         UnknownName: no attention has that name.

@@ -6,6 +6,9 @@ from torch import Tensor
 def split_heads(points: Tensor, heads: int) -> Tensor:
     """(b, n, c) to (b, h, n, c/h); head i holds the i-th contiguous block of channels.
 
+    Args:
+        points: points as rows.
+
     Example:
         >>> import torch
         >>> split_heads(torch.zeros(2, 5, 12), 3).shape
@@ -15,5 +18,9 @@ def split_heads(points: Tensor, heads: int) -> Tensor:
 
 
 def merge_heads(points: Tensor) -> Tensor:
-    """(b, h, n, d) to (b, n, h d); undoes `split_heads`."""
+    """(b, h, n, d) to (b, n, h d); undoes `split_heads`.
+
+    Args:
+        points: points split into heads.
+    """
     return points.transpose(-3, -2).flatten(-2)

@@ -58,6 +58,9 @@ def _cached_index(count: int, length: int, device: torch.device) -> Tensor:
 def gather_landmarks(points: Tensor, count: int, *, mask: Tensor | None = None) -> Tensor:
     """Evenly spaced rows of (b, n, c), counted over the real points of each batch row: (b, l, c).
 
+    Args:
+        count: how many landmarks, l.
+
     Example:
         >>> x = torch.arange(4.0)[None, :, None]
         >>> gather_landmarks(x, 2, mask=torch.tensor([[False, True, True, False]])).flatten()
@@ -150,6 +153,9 @@ def primal_scores(
     Shapes: query (... n d), key (... m d), left and right (... p s), where p is d for maps that keep
     the width; mask (... n), True where real, for both sides; returns (... n s) and (... m s).
 
+    Args:
+        kernel: whose features the scores are taken of.
+
     Raises:
         ShapeError: two axes disagree.
 
@@ -183,6 +189,7 @@ def primal_attention(
     True where real; returns (... n d), zero at padded points.
 
     Args:
+        kernel: whose features the scores are taken of.
         causal: whether queries and keys are replaced by their running means, so that a point sees
             itself and those before it.
 
@@ -254,6 +261,9 @@ def primal_pairs(
     """Both scores of each point side by side, $[e_i; r_i]$, what a join takes; without gradients.
 
     Shapes: as `primal_attention`; returns (... n 2s), zero at padded points.
+
+    Args:
+        kernel: whose features the scores are taken of.
 
     Example:
         >>> x, w = torch.eye(3), torch.ones(3, 2)
@@ -341,6 +351,9 @@ def prefix_scores(
     they are those of the non-causal layer. Cost O(n p s); the state is one p-by-s matrix a side.
 
     Shapes: query, key, rows (b, h, n, d), left and right (h, l, s), mask (b, 1, n); returns two (b, h, n, s).
+
+    Args:
+        kernel: whose features the scores are taken of.
     """
     sides = {"query": (query, "... n d"), "key": (key, "... n d"), "rows": (rows, "... n d")}
     weights = {"left": (left, "... l s"), "right": (right, "... l s")}
@@ -378,6 +391,9 @@ def prefix_weights(
     """The weights that `prefix_scores` gives to the last point.
 
     Shapes: rows (b, h, n, d), left and right (h, l, s), mask (b, 1, n); returns two (b, h, p, s).
+
+    Args:
+        kernel: whose features the rows get.
     """
     check_axes("prefix_weights", rows=(rows, "... n d"), left=(left, "... l s"), right=(right, "... l s"))
     return eager.prefix_weights(rows, left.to(rows.dtype), right.to(rows.dtype), kernel, mask)

@@ -131,6 +131,7 @@ def rpc_start(
     """The state of sequences that have no point yet, to be fed to `rpc_step`.
 
     Args:
+        batch: how many sequences, b.
         width: features of a point in a head, d.
 
     Raises:
