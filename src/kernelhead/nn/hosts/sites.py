@@ -7,7 +7,7 @@ from torch import nn
 
 from kernelhead.nn.base import AbstractKernelAttention
 from kernelhead.nn.hosts import huggingface, others, ours, timm_vit, torch_mha
-from kernelhead.nn.hosts.site import Site
+from kernelhead.nn.hosts.site import FAMILIES, Site
 
 #: What `find_sites` knows, for those who complain that there is none.
 LOOKED_FOR = (
@@ -21,7 +21,7 @@ def find_sites(model: nn.Module) -> list[Site]:
 
     Found are attentions of kernelhead, `nn.MultiheadAttention` anywhere, timm's `Attention` of vision
     transformers and all modules that ask transformers' attention interface for their function; named
-    are others that are called attention. A model without any gives an empty list.
+    are others that are called attention. `FAMILIES` adds to them. A model without any gives an empty list.
 
     Example:
         >>> layer = nn.TransformerDecoderLayer(8, 2)
@@ -32,13 +32,15 @@ def find_sites(model: nn.Module) -> list[Site]:
     found: dict[str, Site] = {}
     named: dict[str, nn.Module] = {}
     for path, module in modules.items():
-        if not _may_be_one(module):
+        added = _added(path, module)
+        if added is None and not _may_be_one(module):
             continue
         above = _above(path)
         if any(each in found for each in above):
             continue
         site = (
-            ours.site(path, module)
+            added
+            or ours.site(path, module)
             or torch_mha.site(path, module, modules.get(above[0]) if above else None)
             or timm_vit.site(path, module)
             or huggingface.site(path, module)
@@ -67,6 +69,11 @@ def _may_be_one(module: nn.Module) -> bool:
             or others.is_named(module)
         )
     return _MAY_BE[kind]
+
+
+def _added(path: str, module: nn.Module) -> Site | None:
+    """The site that a module is to a family that was added."""
+    return next((made for family in FAMILIES.values() if (made := family.site(path, module))), None)
 
 
 def _above(path: str) -> list[str]:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kernelhead.errors import BadInput, KernelheadError
 from kernelhead.nn.hosts import huggingface, ours, timm_vit, torch_mha
 from kernelhead.nn.hosts.sides import Sides
-from kernelhead.nn.hosts.site import Note, Site, core_of_graft
+from kernelhead.nn.hosts.site import FAMILIES, Note, Site, core_of_graft
 from kernelhead.nn.hosts.sites import LOOKED_FOR, find_sites
 
 #: What a model says of inputs that are not for it; torch's own attention asserts.
@@ -70,6 +70,8 @@ def watching(model: nn.Module, sites: Sequence[Site], note: Note, *, sides: bool
         for site in sites:
             if core_of_graft(site.module) is not None:
                 ours.watch_core(stack, site, note)
+            elif site.family in FAMILIES:
+                FAMILIES[site.family].watch(stack, site, note, sides=sides)
             elif site.family == "kernelhead":
                 ours.watch(stack, site, note, sides=sides)
             elif site.family == "torch":
