@@ -357,11 +357,14 @@ class _Run:
                 raise ValueError(f"it stands at epoch {at.epoch}, step {at.step}, after {len(at.rows)} rows")
             for row in at.rows:
                 _ = row["epoch"], row["valid_accuracy"] + row["valid_loss"] + row["seconds"]
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"{path} is no checkpoint of a run: {error}") from error
+        for part in ("model", "best") if at.epoch else ("model",):
+            check_fit(path, self.model, parts[part])
+        try:
             restore_optimiser(self.optimiser, parts["optimiser"])
         except (KeyError, TypeError, ValueError, CheckpointError) as error:
             raise CheckpointError(f"{path} is no checkpoint of a run: {error}") from error
-        if at.epoch:
-            check_fit(path, self.model, parts["best"])
         load_into(path, self.model, parts["model"])
         self.best, self.at = parts["best"], at
 
