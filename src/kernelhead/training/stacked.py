@@ -1,7 +1,6 @@
 """Several runs as one: models of one shape, stacked, and a step for all of them in one graph."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -49,8 +48,7 @@ def fit_runs(runs: Sequence[Run]) -> list[Fitted | BadInput]:
 
     Alike are models whose weights have the same names and shapes, with one loss, as many cases of the same
     shapes and one course but for its seed. Each then has the weights that it began with and the cases in the
-    order of its own seed, as alone; what is drawn in training, such as dropout, is drawn for all at once, and
-    nothing is compiled.
+    order of its own seed, as alone; what is drawn in training, such as dropout, is drawn for all at once.
 
     Returns:
         What each took, or what to raise for it.
@@ -69,7 +67,7 @@ def alike(runs: Sequence[Run]) -> bool:
     """Whether runs can be trained in one step; see `fit_runs`."""
     first = runs[0]
     for run in runs:
-        if run.patience is not None or (run.every, run.captured) != (first.every, first.captured):
+        if run.patience is not None or _asked(run) != _asked(first):
             return False
         if replace(run.course, seed=0) != replace(first.course, seed=0) or not _same(run.loss, first.loss):
             return False
@@ -141,11 +139,12 @@ def _objective(runs: Sequence[Run], stacked: dict[str, nn.Parameter]) -> Callabl
 
     def one(weights: State, held: State, inputs: Inputs, targets: Tensor) -> Tensor:
         state = {f"model.{name}": tensor for name, tensor in {**weights, **shared, **held}.items()}
-        with _plain(device):
+        with sdpa_kernel(SDPBackend.MATH):  # fused ones take no stack of models
             made: Tensor = functional_call(host, state, (inputs, targets))
         return made
 
-    return partial(vmap(one, randomness="different"), stacked, own)
+    made = partial(vmap(one, randomness="different"), stacked, own)
+    return torch.compile(made, dynamic=False) if first.compiled else made
 
 
 def _held(models: Sequence[nn.Module]) -> tuple[State, State]:
@@ -191,13 +190,12 @@ def _shapes(run: Run) -> tuple[object, ...]:
     )
 
 
+def _asked(run: Run) -> tuple[int, bool, bool]:
+    return run.every, run.compiled, run.captured
+
+
 def _same(loss: Loss, other: Loss) -> bool:
     """One function, or one with the same settings."""
     if isinstance(loss, partial) and isinstance(other, partial):
         return (loss.func, loss.args, loss.keywords) == (other.func, other.args, other.keywords)
     return loss is other
-
-
-def _plain(device: torch.device) -> AbstractContextManager[None]:
-    """The fused attention of a CPU takes no stack of models, that of a GPU does."""
-    return nullcontext() if device.type == "cuda" else sdpa_kernel(SDPBackend.MATH)
