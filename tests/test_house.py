@@ -24,6 +24,7 @@ FLOORS = (
     ("training",),
     ("estimators",),
     ("cli",),
+    ("__main__",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 NO_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}

@@ -501,6 +501,13 @@ def test_the_version_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert kernelhead.__version__ in capsys.readouterr().out
 
 
+def test_the_package_is_the_command_too(tmp_path: Path) -> None:
+    asked = [sys.executable, "-m", "kernelhead", "plan", "--params", "many"]
+    done = subprocess.run(asked, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert done.stderr.startswith("kernelhead: plan: ")
+
+
 def test_the_process_ends_with_the_same_words_and_code(here: Path) -> None:
     out, err = call("evaluate", "run", "--json", cwd=here)
     assert json.loads(out)["cases"] == 12

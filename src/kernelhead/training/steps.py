@@ -1,6 +1,7 @@
 """Steps of a course with all data on the device: one graph a step, and looks at what it has led to."""
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -127,7 +128,7 @@ def fit_steps(
     ]
 
 
-class Steps:
+class Steps(ABC):
     """Steps of a course for one model or several, with all that they read and write in fixed places.
 
     Args:
@@ -168,13 +169,13 @@ class Steps:
         self.optimiser = _optimiser(weights, course, self.lr, capturable=self.on_gpu)
         self.average = Average(self.weights, decay=course.ema, steps=course.steps) if course.ema > 0 else None
 
+    @abstractmethod
     def cases(self, index: Tensor) -> tuple[Inputs, Tensor]:
         """Inputs and targets of a batch."""
-        raise NotImplementedError
 
+    @abstractmethod
     def shorten(self, longest: float) -> None:
         """Make gradients no longer than that."""
-        raise NotImplementedError
 
     def shuffle(self, number: int) -> None:
         """New orders of the cases where an epoch begins; of several where epochs are short."""
@@ -252,11 +253,7 @@ class Solo(Steps):
             [model],
             y,
             course,
-            [
-                (name, weight, weight.dim())
-                for name, weight in model.named_parameters()
-                if weight.requires_grad
-            ],
+            [(name, weight, weight.dim()) for name, weight in trained(model)],
             torch.compile(made, dynamic=False) if compiled else made,
             seeds=[course.seed],
             cases=len(y),
