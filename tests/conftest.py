@@ -1,5 +1,6 @@
 """One profile for property tests and one thread for torch, so that every run is the same run."""
 
+import os
 import warnings
 
 import pytest
@@ -11,6 +12,7 @@ settings.register_profile("nightly", deadline=None, derandomize=False, max_examp
 settings.load_profile("house")
 
 torch.set_num_threads(1)
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # and of processes that tests start
 if torch.cuda.is_available():
     # The first product of a backward pass warns that its thread has no context yet.
     with warnings.catch_warnings(action="ignore"):

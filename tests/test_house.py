@@ -24,7 +24,6 @@ FLOORS = (
     ("training",),
     ("estimators",),
     ("cli",),
-    ("__main__",),
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 NO_NAMES = {"utils", "util", "helpers", "helper", "common", "misc"}
@@ -38,8 +37,9 @@ def name_of(path: Path) -> str:
 
 
 def room_of(path: Path) -> str:
-    """The room a file stands in; the package's own `__init__` stands in none."""
-    return path.relative_to(SOURCE).with_suffix("").parts[0]
+    """The room a file stands in; of the package's own, `__main__` is the command and `__init__` in none."""
+    room = path.relative_to(SOURCE).with_suffix("").parts[0]
+    return "cli" if room == "__main__" else room
 
 
 def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -61,6 +61,7 @@ def test_a_question_for_a_device_that_is_not_there_is_refused(monkeypatch: pytes
     assert {*run.chosen_benches("all")} - {"rows"} == {"cpu", "ksvd", "reranking", "cooccurrence"}
 
 
+@pytest.mark.plain
 def test_a_red_test_stops_the_figures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(harness, "ROOT", tmp_path)
     (tmp_path / "test_it.py").write_text("def test_right():\n    assert 1\n", encoding="utf-8")

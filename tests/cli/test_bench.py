@@ -42,7 +42,11 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["cor"], "bench: unknown question 'cor', did you mean 'core'? Known: causal, cooccurrence, core,"),
         (["core"], "bench core: needs a CUDA device, and torch sees none"),
-        (["tiny"], "no figures: the gate test_tiny.py is red, FAILED test_tiny.py::test_wrong"),
+        pytest.param(
+            ["tiny"],
+            "no figures: the gate test_tiny.py is red, FAILED test_tiny.py::test_wrong",
+            marks=pytest.mark.plain,
+        ),
     ],
     ids=["unknown", "no device", "red gate"],
 )

@@ -209,6 +209,7 @@ def test_other_attentions_fuse() -> None:
     assert model(pictures(), WORDS).shape == (3,)
 
 
+@pytest.mark.plain
 def test_the_losses_make_one_graph() -> None:
     model = made()
 

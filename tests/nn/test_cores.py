@@ -363,6 +363,7 @@ def test_a_core_with_offsets_alone_takes_means_of_values() -> None:
     assert_exact(core(*given, mask=mask)[1, :, :4], mean, bound=1e-6)
 
 
+@pytest.mark.plain
 @pytest.mark.slow
 def test_compiled_in_one_graph(compiler: None) -> None:
     for member in PRIMAL[:3]:

@@ -103,6 +103,7 @@ def test_reentrant_checkpointing_is_refused() -> None:
         gradients(Net(reentrant=True))
 
 
+@pytest.mark.plain
 @pytest.mark.slow
 def test_compiling_gives_the_same_gradients_in_one_graph() -> None:
     torch._dynamo.reset()
@@ -118,6 +119,7 @@ def test_compiling_gives_the_same_gradients_in_one_graph() -> None:
     torch._dynamo.reset()
 
 
+@pytest.mark.plain
 @pytest.mark.slow
 def test_a_loss_with_its_penalty_compiles_as_one_graph() -> None:
     torch._dynamo.reset()

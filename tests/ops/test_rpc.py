@@ -361,6 +361,7 @@ def test_less_than_a_third_is_kept_for_backward(make: object) -> None:
     assert lean < naive / 3
 
 
+@pytest.mark.plain
 @pytest.mark.parametrize("name", ["published", "prefix, masked"])
 def test_compiled(name: str) -> None:
     held, (pursuit, how) = [side.requires_grad_() for side in sides()], FORMS[name]

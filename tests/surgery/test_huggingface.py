@@ -217,6 +217,7 @@ def test_a_part_of_a_model_can_be_grafted_alone() -> None:
     assert grafts(model) == {}
 
 
+@pytest.mark.plain
 def test_a_compiled_model_calls_its_cores() -> None:
     model, given = built("bert"), inputs("bert")
     graft(model, "primal", rank=3)

@@ -118,7 +118,9 @@ def test_the_page_compares_the_variants_of_the_ksvd_term(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    "compiled", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["plain", "compiled"]
+    "compiled",
+    [False, pytest.param(True, marks=(pytest.mark.slow, pytest.mark.plain))],
+    ids=["plain", "compiled"],
 )
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_the_other_half_of_the_join_stays_zero(

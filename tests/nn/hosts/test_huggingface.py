@@ -324,6 +324,7 @@ def test_packed_sequences_are_kept_apart() -> None:
         assert pattern.sum(-1).allclose(torch.ones(()))
 
 
+@pytest.mark.plain
 @pytest.mark.slow
 def test_a_compiled_model_is_read() -> None:
     torch._dynamo.reset()

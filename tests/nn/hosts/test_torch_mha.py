@@ -232,6 +232,7 @@ def test_a_forward_of_a_subclass_is_not_read() -> None:
     assert (site.reason, site.readable) == ("has a forward of its own", False)
 
 
+@pytest.mark.plain
 @pytest.mark.slow
 def test_a_compiled_model_is_read() -> None:
     torch._dynamo.reset()

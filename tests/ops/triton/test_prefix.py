@@ -36,6 +36,7 @@ gpu = pytest.mark.gpu
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
+@pytest.mark.plain
 @pytest.mark.slow
 def test_the_interpreter_runs_the_same_kernels() -> None:
     assert interpreted("interpreted_prefix.py") == 4 * len(CASES) + 33
