@@ -6,7 +6,7 @@ PYTHON ?=
 STAMP := $(VENV)/.ready
 TIMM := $(VENV)/timm
 OUT ?= runs/japanese-vowels
-PYTEST := pytest -q -n 2 --dist worksteal --timeout 300 -W ignore::pytest.PytestAssertRewriteWarning
+PYTEST := pytest -q -n 2 --timeout 300 -W ignore::pytest.PytestAssertRewriteWarning
 
 ifeq ($(filter 3.81 3.82 4.% 5.%,$(MAKE_VERSION)),)
 $(error kernelhead needs GNU make 3.81 or newer, this is "$(MAKE_VERSION)")
@@ -23,7 +23,10 @@ help:
 run: $(STAMP)
 	@$(BIN)/kernelhead train --recipe recipes/japanese_vowels.toml --out $(OUT) --fresh
 
-test: lint types tests timm-tests wheel-test
+# What needs one core goes side by side, then the tests on two.
+test: $(STAMP)
+	@$(MAKE) --no-print-directory -j 2 lint types wheel-test $(TIMM)
+	@$(MAKE) --no-print-directory tests timm-tests
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -34,9 +37,9 @@ types: $(STAMP)
 
 # Lines are counted, but where that would change what is tested; lines.txt has the figures of every file.
 tests: $(STAMP)
-	$(BIN)/python -m slipcover --json --out lines.json --source src/kernelhead -m $(PYTEST) --durations 40 -m "not drill and not plain"
+	$(BIN)/python -m slipcover --json --out lines.json --source src/kernelhead -m $(PYTEST) --dist worksteal --durations 40 -m "not drill and not plain"
 	$(BIN)/python scripts/lines.py lines.json lines.txt --least 90
-	$(BIN)/$(PYTEST) -m plain tests
+	$(BIN)/$(PYTEST) --dist load --maxschedchunk 1 -m plain tests
 
 # Beside the environment: where torchvision does not fit its torch, it would take other packages with it.
 timm-tests: $(TIMM)

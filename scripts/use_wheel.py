@@ -6,6 +6,7 @@ Run by check_wheel.sh with the interpreter of an empty environment, in an empty 
 import json
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -100,6 +101,7 @@ def use_command() -> None:
 
 
 if __name__ == "__main__":
+    warnings.filterwarnings("error", module="kernelhead")
     use_layers()
     want_extras()
     if sys.argv[1:] == ["[cli]"]:

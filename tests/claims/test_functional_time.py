@@ -1,8 +1,8 @@
 """Claims of functional time representation (arXiv 1911.12864) where the answer lies in the times alone.
 
-Lag lookup: which event was closest to seven days before the question? 20,000 sequences; half of the course,
-500 steps, is enough for functions of time and not for positions. `kernelhead reproduce events` has the whole
-course, where positions do not find it either, with seeds and other encodings.
+Lag lookup: which event was closest to seven days before the question? 20,000 sequences; a quarter of the
+course, 250 steps, is enough for functions of time and not for positions. `kernelhead reproduce events` has
+all of it, where positions do not find it either, with seeds and other encodings.
 """
 
 from dataclasses import replace
@@ -22,13 +22,13 @@ RECIPES = Path(__file__).parents[2] / "recipes" / "events.toml"
 def accuracy(variant: str) -> float:
     jobs = event_jobs(RECIPES, protocol="clean", seeds=1)
     (job,) = (job for job in jobs if (job.data, job.variant) == ("lag lookup", variant))
-    return event_run(replace(job, recipe={**job.recipe, "steps": 500})).figures["test_accuracy"]
+    return event_run(replace(job, recipe={**job.recipe, "steps": 250})).figures["test_accuracy"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("variant", ["bochner", "mercer"])
 def test_functions_of_time_find_it(variant: str) -> None:
-    assert accuracy(variant) >= (0.93 if variant == "bochner" else 0.97)
+    assert accuracy(variant) >= 0.95
 
 
 @pytest.mark.slow
@@ -38,4 +38,4 @@ def test_positions_do_not() -> None:
 
 @pytest.mark.slow
 def test_a_fixed_random_spectrum_does_as_well() -> None:
-    assert accuracy("fixed") >= 0.93
+    assert accuracy("fixed") >= 0.95

@@ -344,7 +344,7 @@ def check_cuts_and_flips(runs: Path, folder: Path, count: int) -> dict[str, int]
     shutil.copytree(runs / "0", folder)
     (folder / RESULT).unlink()
     for name in (WEIGHTS, CHECKPOINT):
-        whole = (runs / "0" / name).read_bytes()
+        whole, (tensors, facts) = (runs / "0" / name).read_bytes(), load_tensors(runs / "0" / name)
         for _ in range(count):
             cut = draws.randrange(len(whole))
             (folder / name).write_bytes(whole[:cut])
@@ -356,11 +356,16 @@ def check_cuts_and_flips(runs: Path, folder: Path, count: int) -> dict[str, int]
             bent[place] ^= 1 << draws.randrange(8)
             (folder / name).write_bytes(bytes(bent))
             try:
+                found, told = load_tensors(folder / name)
                 load_run(folder) if name == WEIGHTS else train_run(made(runs), folder)
             except KernelheadError:
                 seen["flipped, refused"] += 1
             else:
+                # A bit of the name under which the sum stands: all the rest is what was saved.
                 seen["flipped, read"] += 1
+                assert found.keys() == tensors.keys()
+                assert all(torch.equal(found[key], tensors[key]) for key in tensors)
+                assert {key: told.get(key) for key in facts} == facts
                 (folder / RESULT).unlink(missing_ok=True)
         (folder / name).write_bytes(whole)
     return seen
