@@ -1,7 +1,6 @@
 """A disk that is full: one sentence, exit code 2, and what was there before is there still."""
 
 import random
-import resource
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -12,23 +11,13 @@ import pytest
 
 from kernelhead.cli.__main__ import main
 from kernelhead.records import REPORT, RESULT
+from tests.disks import no_file_above
 from tests.drills.crashes import check_whole, held_by
 from tests.training import tiny_events
 from tests.training.tiny import options, series, write_csv
 
 Tell = Callable[[str, object], None]
 SEED = 9
-
-
-@contextmanager
-def no_file_above(most: int) -> Iterator[None]:
-    """No file may grow above so many bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 @contextmanager

@@ -1,10 +1,7 @@
 """The store: whole files or none, and a sentence for every file that is not ours."""
 
 import json
-import resource
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +23,7 @@ from kernelhead.training.store import (
     restore_optimiser,
     save_tensors,
 )
+from tests.disks import no_file_above
 from tests.inputs import points
 
 TENSORS = {"a": points(3, 2), "b.c": torch.arange(4), "d": torch.tensor(1.5, dtype=torch.bfloat16)}
@@ -74,21 +72,10 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     assert [each.name for each in tmp_path.iterdir()] == ["w"]
 
 
-@contextmanager
-def small_disk(most: int) -> Iterator[None]:
-    """No file may grow above so many bytes."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def test_a_disk_that_is_full_is_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "w"
     save_tensors(path, TENSORS, FACTS)
-    with small_disk(4096), pytest.raises(CheckpointError, match=r"cannot write .*w: "):
+    with no_file_above(4096), pytest.raises(CheckpointError, match=r"cannot write .*w: "):
         save_tensors(path, {"big": points(100, 100)}, {})
     assert load_tensors(path)[1] == FACTS
     assert [each.name for each in tmp_path.iterdir()] == ["w"]
