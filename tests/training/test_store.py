@@ -251,3 +251,21 @@ def test_the_state_of_another_optimiser_is_a_sentence() -> None:
     ):
         with pytest.raises(CheckpointError, match=rf"the optimiser has no '{name}' of shape"):
             restore_optimiser(optimiser, {name: tensor})
+
+
+def test_a_flipped_bit_is_seen_wherever_it_matters(tmp_path: Path) -> None:
+    path = tmp_path / "w"
+    save_tensors(path, TENSORS, FACTS)
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for bit in range(8):
+            bent = bytearray(whole)
+            bent[place] ^= 1 << bit
+            path.write_bytes(bytes(bent))
+            try:
+                tensors, facts = load_tensors(path)
+            except CheckpointError:
+                continue
+            # Such as a bit of the name under which the sum stands: what is read is what was saved.
+            assert all(torch.equal(tensors[key], TENSORS[key]) for key in TENSORS)
+            assert {key: facts[key] for key in FACTS} == FACTS
