@@ -6,7 +6,7 @@ PYTHON ?=
 STAMP := $(VENV)/.ready
 TIMM := $(VENV)/timm
 OUT ?= runs/japanese-vowels
-PYTEST := pytest -q -n 2 --timeout 300 -W ignore::pytest.PytestAssertRewriteWarning
+PYTEST := pytest -q -n 3 --timeout 300 -W ignore::pytest.PytestAssertRewriteWarning
 
 ifeq ($(filter 3.81 3.82 4.% 5.%,$(MAKE_VERSION)),)
 $(error kernelhead needs GNU make 3.81 or newer, this is "$(MAKE_VERSION)")
@@ -37,9 +37,9 @@ types: $(STAMP)
 
 # Lines are counted, but where that would change what is tested; lines.txt has the figures of every file.
 tests: $(STAMP)
-	$(BIN)/python -m slipcover --json --out lines.json --source src/kernelhead -m $(PYTEST) --dist worksteal --durations 40 -m "not drill and not plain"
+	$(BIN)/python -m slipcover --json --out lines.json --source src/kernelhead -m $(PYTEST) --dist worksteal --durations 40 -m "not drill and not long and not plain"
 	$(BIN)/python scripts/lines.py lines.json lines.txt --least 90
-	$(BIN)/$(PYTEST) --dist load --maxschedchunk 1 -m plain tests
+	$(BIN)/$(PYTEST) --dist worksteal -m plain tests
 
 # Beside the environment: where torchvision does not fit its torch, it would take other packages with it.
 timm-tests: $(TIMM)
@@ -52,7 +52,7 @@ $(TIMM): $(STAMP)
 # Kills, full disks, hostile files, strange bytes, long runs: what docs/reliability.md tells of.
 drills: $(STAMP)
 	$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt atheris
-	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m drill -n 2 --dist worksteal --timeout 900 --durations 10 tests/drills
+	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "drill or long" -n 2 --dist worksteal --timeout 900 --durations 10 tests
 
 gpu-tests:
 	PYTHONPATH=src python3 -m pytest -q -m gpu tests/ops tests/models tests/training tests/benchmarks/test_robustness.py tests/cli/test_doctor.py

@@ -26,7 +26,7 @@ def accuracy(variant: str) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("variant", ["bochner", "mercer"])
+@pytest.mark.parametrize("variant", ["bochner", pytest.param("mercer", marks=pytest.mark.long)])
 def test_functions_of_time_find_it(variant: str) -> None:
     assert accuracy(variant) >= 0.95
 
@@ -37,5 +37,6 @@ def test_positions_do_not() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_fixed_random_spectrum_does_as_well() -> None:
     assert accuracy("fixed") >= 0.95

@@ -160,6 +160,7 @@ def test_flow_of_a_model_is_that_of_its_fusion() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_what_is_there_is_learned() -> None:
     recipe = {"width": 32, "cases": 8192, "held": 512, "steps": 700, "batch": 64, "every": 700, "lr": 3e-3}
     made = scene_run(job(**{**recipe, "encoder": "none"}))

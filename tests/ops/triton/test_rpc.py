@@ -28,7 +28,6 @@ gpu = pytest.mark.gpu
 DTYPES = [torch.float32, torch.float16, torch.bfloat16]
 
 
-@pytest.mark.plain
 def test_the_interpreter_runs_the_same_kernels() -> None:
     assert interpreted("interpreted_rpc.py") == 2 * len(CASES) + 8 * len(RECOMPUTED) + 4 * len(OPENINGS) + 18
 
