@@ -1,16 +1,16 @@
 #!/bin/sh
-# Builds the wheel and uses it in an empty environment, outside the checkout: check_wheel.sh FOLDER PYTHON
+# Builds the wheel and uses it in an empty environment, outside the checkout: check_wheel.sh FOLDER [PYTHON]
 # First as `pip install kernelhead` leaves it, then with the extra cli.
 set -eu
 folder=$1
-python=$2
+python=$(sh scripts/python.sh "${2:-}") || exit $?
 checkout=$PWD
 rm -rf "$folder"
 mkdir -p "$folder/outside"
 folder=$(cd "$folder" && pwd)
-"$python" -m pip wheel -qq --disable-pip-version-check --no-deps --wheel-dir "$folder/dist" "$checkout"
-wheel=$(echo "$folder"/dist/*.whl)
 "$python" -m venv "$folder/env"
+"$folder/env/bin/pip" wheel -qq --disable-pip-version-check --no-deps --wheel-dir "$folder/dist" "$checkout"
+wheel=$(echo "$folder"/dist/*.whl)
 
 cd "$folder/outside"
 for extras in "" "[cli]"; do
