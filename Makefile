@@ -6,7 +6,7 @@ PYTHON ?=
 STAMP := $(VENV)/.ready
 TIMM := $(VENV)/timm
 OUT ?= runs/japanese-vowels
-PYTEST := pytest -q -n 3 --timeout 300 -W ignore::pytest.PytestAssertRewriteWarning
+PYTEST := pytest -q -n 2 --timeout 300 -W ignore::pytest.PytestAssertRewriteWarning
 
 ifeq ($(filter 3.81 3.82 4.% 5.%,$(MAKE_VERSION)),)
 $(error kernelhead needs GNU make 3.81 or newer, this is "$(MAKE_VERSION)")
