@@ -6,19 +6,15 @@ from torch import Tensor
 
 from kernelhead.ops.triton.library import primal_core, traced_backward, traced_core, traced_landmarks
 from tests.ops.triton.cases import CASES, LANDMARKS, Case, check, check_join, check_landmarks
+from tests.ops.triton.interpreter import precisions
 
 SMALL = Case(batch=1, n=20, masked=True)  # where the kernels run many times
 HALF = ("ragged", "fused projection", "rank above one launch", "groups of sequences", "causal, masked")
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_kernels(name: str) -> None:
-    check(CASES[name], torch.float32, "cpu")
-
-
-@pytest.mark.parametrize("name", HALF)
-def test_kernels_in_half_precision(name: str) -> None:
-    check(CASES[name], torch.float16, "cpu")
+@pytest.mark.parametrize(("name", "dtype"), precisions(CASES, HALF))
+def test_kernels(name: str, dtype: torch.dtype) -> None:
+    check(CASES[name], dtype, "cpu")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)

@@ -13,6 +13,7 @@ from kernelhead.ops.linear import linear_attention
 from kernelhead.ops.primal import prefix_scores, running_means
 from kernelhead.ops.triton import prefix_library as library
 from tests.inputs import points
+from tests.ops.triton.interpreter import precisions
 from tests.ops.triton.prefix_cases import (
     CASES,
     Case,
@@ -42,16 +43,10 @@ def kernels_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"kernelhead.{door}_backend", choose)
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "dtype"), precisions(CASES, HALF))
 @pytest.mark.parametrize("check", [check_products, check_means])
-def test_kernels(check: Callable[[Case, torch.dtype, str], None], name: str) -> None:
-    check(CASES[name], torch.float32, "cpu")
-
-
-@pytest.mark.parametrize("name", HALF)
-@pytest.mark.parametrize("check", [check_products, check_means])
-def test_kernels_in_half_precision(check: Callable[[Case, torch.dtype, str], None], name: str) -> None:
-    check(CASES[name], torch.float16, "cpu")
+def test_kernels(check: Callable[[Case, torch.dtype, str], None], name: str, dtype: torch.dtype) -> None:
+    check(CASES[name], dtype, "cpu")
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

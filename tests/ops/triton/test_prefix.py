@@ -41,6 +41,11 @@ def test_the_interpreter_runs_the_same_kernels() -> None:
     assert interpreted("interpreted_prefix.py") == 2 * len(CASES) + 39
 
 
+@pytest.mark.long
+def test_the_interpreter_runs_them_in_half_precision() -> None:
+    assert interpreted("interpreted_prefix.py", "-m", "long") == 2 * (len(CASES) - 3)
+
+
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("n", [1, 17, 256, 257, 65_536, 1_048_577])
 def test_a_plan_covers_all_points_once(n: int, size: int) -> None:

@@ -29,6 +29,11 @@ def test_the_interpreter_runs_the_same_kernels() -> None:
     assert interpreted("interpreted.py") == len(CASES) + 3 * len(LANDMARKS) + 21
 
 
+@pytest.mark.long
+def test_the_interpreter_runs_them_in_half_precision() -> None:
+    assert interpreted("interpreted.py", "-m", "long") == len(CASES) - 5
+
+
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("backward", [False, True])
 @pytest.mark.parametrize("sequences", [1, 64, 2048])
