@@ -73,7 +73,7 @@ def test_sums_and_differences_are_gensims() -> None:
         found = model.most_similar(positive, negative, topn=5)
         # Words of one group are as near as each other but for rounding.
         assert np.allclose([score for _, score in found], [score for _, score in wanted], atol=1e-5)
-        assert found[0][0] == wanted[0][0]
+        assert found[0][0] in {word for word, score in wanted if score > wanted[0][1] - 1e-5}
     assert model.similarity("cat", "mat") == pytest.approx(float(theirs.similarity("cat", "mat")), abs=1e-5)
     assert np.array_equal(model["cat"], theirs["cat"])
     assert np.array_equal(model[["cat", "mat"]], theirs[["cat", "mat"]])

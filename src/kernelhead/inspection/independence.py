@@ -122,7 +122,8 @@ class PartialCorrelations:
                 f"{who}: the matrix {tuple(given.shape)} is not finite, symmetric and one on its diagonal"
             )
         if self.condition > WORST:
-            apart = given.abs().fill_diagonal_(0)
+            # As shown, so that of pairs alike to these digits the first is named on every machine.
+            apart = given.abs().triu(1).round(decimals=6)
             i, j = divmod(int(apart.argmax()), len(given))
             nodes = self.nodes or range(len(given))
             raise Degenerate(

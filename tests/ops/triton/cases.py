@@ -1,6 +1,7 @@
 """Primal kernels against the float64 definition, on whatever device runs them."""
 
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
@@ -86,6 +87,15 @@ def sums(features: Tensor, weight: Tensor, mask: Tensor | None) -> Tensor:
     return kept.to(torch.promote_types(kept.dtype, torch.float32)).square().sum(-2)
 
 
+def running_means(x: Tensor, real: Tensor | None) -> Tensor:
+    """`eager.running_means`, float32 on the CPU point by point: torch sums up in float64 there."""
+    if x.is_cuda or x.dtype != torch.float32:
+        return eager.running_means(x, real)
+    kept = x if real is None else x.masked_fill(~real.unsqueeze(-1), 0)
+    ones = torch.ones_like(x[..., :1]) if real is None else real.unsqueeze(-1).expand(*x.shape[:-1], 1)
+    return torch.stack([*accumulate(kept.unbind(-2))], dim=-2) / ones.cumsum(-2).clamp_min(1)
+
+
 def definition(
     inputs: list[Tensor], mask: Tensor | None, grads: list[Tensor], causal: bool = False
 ) -> list[Tensor]:
@@ -94,7 +104,7 @@ def definition(
     query, key, left, right, join, bias = inputs
     real = None if mask is None else mask[:, None]
     if causal:
-        query, key = eager.running_means(query, real), eager.running_means(key, real)
+        query, key = running_means(query, real), running_means(key, real)
     output = eager.primal_attention(query, key, left, right, join, bias, COSINE, real)
     made = [output, sums(COSINE.features(query), left, real), sums(COSINE.features(key), right, real)]
     wanted = [grad.to(each.dtype) for grad, each in zip(grads, made, strict=True)]

@@ -167,7 +167,9 @@ def magnitudes(key: Tensor, *, whole: bool = False) -> Tensor:
 
 def _summed(key: Tensor, dim: tuple[int, ...]) -> Tensor:
     kind = torch.promote_types(key.dtype, torch.float32)
-    return torch.linalg.vector_norm(key, 1, dim=dim, keepdim=True, dtype=kind)
+    # Features first: a norm adds up one by one, a sum in pairs, which errs less where points are many.
+    sums = torch.linalg.vector_norm(key, 1, dim=-1, keepdim=True, dtype=kind)
+    return sums if dim == (-1,) else sums.sum(-2, keepdim=True)
 
 
 class _Magnitudes(torch.autograd.Function):
