@@ -83,6 +83,17 @@ def test_a_full_mask_is_no_mask(pooling: str) -> None:
     assert_exact(model(x, keep([9, 9], 9)), model(x))
 
 
+def test_an_activation_stands_before_the_pooling() -> None:
+    model, x, mask = series(pooling="flatten", activation="gelu").eval(), points(2, 9, 2), keep([9, 4], 9)
+    seen: list[Tensor] = []
+    model.final_norm.register_forward_hook(lambda *call: seen.append(call[-1]))
+    scores = model(x, mask)
+    kept = torch.nn.functional.gelu(seen[0]).masked_fill(~mask[..., None], 0)
+    assert_exact(scores, model.head(kept.flatten(1)))
+    with pytest.raises(UnknownName, match="activation"):
+        series(activation="relu")
+
+
 @poolings
 def test_a_sequence_of_padding_alone_is_finite(pooling: str) -> None:
     model, mask = series(pooling=pooling), keep([9, 0], 9)

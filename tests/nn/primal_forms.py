@@ -14,11 +14,15 @@ FORMS = {
 }
 
 
-def layer(form: str, *, rank: int = 3, join: str = "shared", init: str = "orthonormal") -> PrimalAttention:
+def layer(
+    form: str, *, rank: int = 3, join: str = "shared", init: str = "orthonormal", modes: int | None = None
+) -> PrimalAttention:
     """A float64 layer of width 8 with two heads, the same weights on every call."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return PrimalAttention(8, heads=2, rank=rank, join=join, init=init, **FORMS[form]).double()
+        return PrimalAttention(
+            8, heads=2, rank=rank, join=join, init=init, modes=modes, **FORMS[form]
+        ).double()
 
 
 def params(module: PrimalAttention) -> dict[str, Tensor]:

@@ -313,6 +313,12 @@ def test_a_kernel_object_serves_as_a_map() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
+        (
+            {"width": 8, "heads": 2, "rank": 2, "landmarks": 4, "modes": 5},
+            BadInput,
+            "5 modes of 4 landmarks, expected at most as many",
+        ),
+        ({"width": 8, "heads": 2, "rank": 2, "modes": 2}, BadInput, "2 modes of None landmarks"),
         ({"width": 10, "heads": 4, "rank": 2}, BadInput, "width 10 does not split into 4 heads"),
         ({"width": 8, "heads": 0, "rank": 2}, BadInput, "heads is 0, expected a whole number of at least 1"),
         ({"width": 8, "heads": 2, "rank": 0}, BadInput, "rank is 0, expected a whole number of at least 1"),
@@ -331,6 +337,44 @@ def test_bad_options_are_named(options: dict[str, object], error: type[Exception
     width = options.pop("width")
     with pytest.raises(error, match=words):
         PrimalAttention(width, **options)
+
+
+@pytest.mark.parametrize("form", ["dependent", "causal_dependent"])
+def test_modes_are_slow_weights_of_all_slots(form: str) -> None:
+    smooth, free = layer(form, modes=2), layer(form)
+    x, mask = points(3, 9, 8), keep([9, 4, 1], 9)
+    with torch.no_grad():
+        for name in ("left", "right"):
+            getattr(free, name).copy_(getattr(smooth, name))
+    rest = {name: weight for name, weight in smooth.state_dict().items() if "parametrizations" not in name}
+    free.load_state_dict(rest, strict=False)
+    assert_exact(smooth(x, mask=mask), free(x, mask=mask))
+    assert_exact(smooth(x, mask=mask), oracle(smooth, x, mask=mask).output)
+    assert smooth.left.shape == free.left.shape
+    slots = smooth.left.shape[-2]
+    wave = torch.cos(torch.pi * (torch.arange(slots) + 0.5) / slots).double()[:, None]
+    both = torch.cat([torch.ones_like(wave), wave], dim=1)
+    left = smooth.left.detach()
+    gap = left - both @ torch.linalg.lstsq(both.expand(2, -1, -1), left).solution
+    assert float(gap.abs().max()) < 1e-6  # cosines are kept in float32 until the layer is made double
+
+
+def test_modes_travel_with_the_weights_and_learn() -> None:
+    one, other = layer("dependent", modes=2), layer("dependent", modes=2)
+    x = points(2, 6, 8)
+    with torch.no_grad():
+        for weight in other.parameters():
+            weight.add_(1)
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(one(x), other(x))
+    assert torch.equal(copy.deepcopy(one)(x), one(x))
+    with record(one) as tape:
+        loss = one(x).square().mean()
+    (loss + ksvd_penalty(tape)).backward()
+    assert all(weight.grad is not None for weight in one.parameters())
+    assert sum(weight.numel() for weight in one.parameters()) < sum(
+        weight.numel() for weight in layer("dependent").parameters()
+    )
 
 
 def test_bad_calls_are_named() -> None:

@@ -27,7 +27,7 @@ def drawn(split: str, root: Path | None, count: int) -> Tokens:
 
 def test_the_file_of_the_house_has_all_published_settings() -> None:
     jobs = lra_jobs(ROOT / "recipes" / "lra.toml", protocol="clean", seeds=2)
-    assert len(jobs) == 4 * 6 * 2
+    assert len(jobs) == (4 * 6 + 3) * 2
     chosen = {(job.data, job.variant): job.recipe for job in jobs}
     assert chosen["ListOps", "primal"]["rank"] == 20
     assert chosen["Text", "primal+"]["eta"] == 0.1
@@ -44,6 +44,22 @@ def test_a_job(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.figures["train_cases"] == 64
     again = lra_run(Job("lra", "ListOps", variant, "clean", 0, {**recipe, "width": 16, "inner": 16}))
     assert again.figures["test_accuracy"] == made.figures["test_accuracy"]
+
+
+def test_a_job_with_neighbours_and_modes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(lra_run.__globals__["READERS"], "ListOps", drawn)
+    recipe = {
+        "attention": "primal",
+        "steps": 40,
+        "batch": 16,
+        "every": 20,
+        "lr": 3e-3,
+        "rank": 2,
+        "width": 16,
+    }
+    more = {"inner": 16, "landmarks": 6, "modes": 2, "window": 3, "dilations": "1,2", "drop_path": 0.1}
+    made = lra_run(Job("lra", "ListOps", "kernelhead", "clean", 0, {**recipe, **more, "smoothing": 0.1}))
+    assert made.figures["valid_accuracy"] > 0.7
 
 
 def test_whole_sequences_have_no_mask() -> None:

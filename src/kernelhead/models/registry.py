@@ -32,6 +32,7 @@ class Sizes:
         init: of primal weights.
         iterations: of a pursuit.
         strength: of a pursuit's threshold; None for its own.
+        modes: of a primal attention's landmarks; None for weights of each.
     """
 
     width: int
@@ -42,6 +43,19 @@ class Sizes:
     init: str = "orthonormal"
     iterations: int = 4
     strength: float | None = None
+    modes: int | None = None
+
+
+def _primal(sizes: Sizes) -> PrimalAttention:
+    return PrimalAttention(
+        sizes.width,
+        heads=sizes.heads,
+        rank=sizes.rank,
+        landmarks=sizes.landmarks,
+        causal=sizes.causal,
+        init=sizes.init,
+        modes=sizes.modes,
+    )
 
 
 def _rpc(sizes: Sizes, preset: str) -> RPCAttention:
@@ -56,9 +70,7 @@ def _rpc(sizes: Sizes, preset: str) -> RPCAttention:
 
 
 ATTENTIONS: dict[str, Callable[[Sizes], AbstractKernelAttention]] = {
-    "primal": lambda s: PrimalAttention(
-        s.width, heads=s.heads, rank=s.rank, landmarks=s.landmarks, causal=s.causal, init=s.init
-    ),
+    "primal": _primal,
     "softmax": lambda s: SoftmaxAttention(s.width, heads=s.heads, causal=s.causal),
     "linear": lambda s: LinearAttention(s.width, heads=s.heads, causal=s.causal),
     "performer": lambda s: PerformerAttention(s.width, heads=s.heads, causal=s.causal),

@@ -13,6 +13,7 @@ from kernelhead.nn import LocalMixing
 from kernelhead.shapes import check_mask, check_size
 
 POOLINGS = ("mean", "last", "cls", "flatten")
+ACTIVATIONS = ("none", "gelu")
 
 
 class SequenceClassifier(nn.Module):
@@ -44,10 +45,12 @@ class SequenceClassifier(nn.Module):
         window: neighbours that are mixed before every attention; none if 0.
         dilations: distances of these neighbours, layer after layer, over and over.
         drop_path: of the last block; it grows from zero at the first in equal steps.
+        activation: "none", or "gelu" of the features that are pooled, as published for series.
+        modes: cosines over the slots of primal landmarks that weights are made of; None for free slots.
 
     Raises:
         BadInput: both or neither of channels and vocabulary, or a size out of range.
-        UnknownName: no such attention, norm, pooling, position or init.
+        UnknownName: no such attention, norm, pooling, position, init or activation.
 
     Example:
         >>> model = SequenceClassifier(3, channels=2, width=16, heads=2, attention="primal+", rank=4)
@@ -80,6 +83,8 @@ class SequenceClassifier(nn.Module):
         window: int = 0,
         dilations: Sequence[int] = (1,),
         drop_path: float = 0.0,
+        activation: str = "none",
+        modes: int | None = None,
     ) -> None:
         super().__init__()
         who = "SequenceClassifier"
@@ -89,6 +94,8 @@ class SequenceClassifier(nn.Module):
             raise BadInput(f"{who}: give `channels` or `vocabulary`, got {channels!r} and {vocabulary!r}")
         if pooling not in POOLINGS:
             raise unknown(who, "pooling", pooling, POOLINGS)
+        if activation not in ACTIVATIONS:
+            raise unknown(who, "activation", activation, ACTIVATIONS)
         if window < 0 or not dilations:
             raise BadInput(
                 f"{who}: `window` is {window}, `dilations` {dilations}; expected 0 or more, and one or more"
@@ -98,6 +105,7 @@ class SequenceClassifier(nn.Module):
                 f"{who}: `longest` is {longest}, but flatten and learned positions need one of 1 or more"
             )
         self.channels, self.vocabulary, self.longest, self.pooling = channels, vocabulary, longest, pooling
+        self.activation = activation
         self.embedding: nn.Module
         if channels is not None:
             self.embedding = nn.Linear(check_size(who, "channels", channels), width)
@@ -110,7 +118,9 @@ class SequenceClassifier(nn.Module):
         self.positions = Positions(width, kind=position, longest=longest + extra)
         if extra:
             self.front = nn.Parameter(torch.randn(width) * 0.02)
-        sizes = Sizes(width, heads, rank, landmarks, init=init, iterations=iterations, strength=strength)
+        sizes = Sizes(
+            width, heads, rank, landmarks, init=init, iterations=iterations, strength=strength, modes=modes
+        )
 
         def mixing(layer: int) -> LocalMixing | None:
             if not window:
@@ -140,7 +150,8 @@ class SequenceClassifier(nn.Module):
         x, mask = self._embedded(x, mask)
         for block in self.blocks:
             x = block(x, mask=mask)
-        pooled = self._pooled(self.final_norm(x), mask)
+        x = self.final_norm(x)
+        pooled = self._pooled(nn.functional.gelu(x) if self.activation == "gelu" else x, mask)
         scores: Tensor = self.head(self.dropout(pooled))
         return scores
 

@@ -1,10 +1,11 @@
 """Attention in the primal: two score matrices and no n-by-n matrix."""
 
 from dataclasses import dataclass
-from math import sqrt
+from math import pi, sqrt
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from kernelhead.decomposition.linalg import orthonormal_columns, unit_frobenius
 from kernelhead.errors import BadInput, unknown
@@ -82,6 +83,9 @@ class PrimalAttention(AbstractKernelAttention):
         feature_map: name of a kernel, or a kernel.
         join: one output map "shared" by all heads as published, or one "per_head".
         init: "orthonormal" columns in each head, or "published", unit Frobenius norm.
+        modes: cosines over the slots of landmarks that the weights are made of, the slowest first, so that
+            slots that lie close to each other weigh alike; None for weights of each slot's own. A free slot
+            can learn single training sequences by heart.
         seed: of the frequencies that a random feature map draws.
 
     Raises:
@@ -105,6 +109,7 @@ class PrimalAttention(AbstractKernelAttention):
         feature_map: str | AbstractKernel = "cosine",
         join: str = "shared",
         init: str = "orthonormal",
+        modes: int | None = None,
         seed: int = 0,
     ) -> None:
         super().__init__()
@@ -112,6 +117,10 @@ class PrimalAttention(AbstractKernelAttention):
         check_size("PrimalAttention", "rank", rank)
         if landmarks is not None:
             check_size("PrimalAttention", "landmarks", landmarks)
+        if modes is not None and check_size("PrimalAttention", "modes", modes) > (landmarks or 0):
+            raise BadInput(
+                f"PrimalAttention: {modes} modes of {landmarks} landmarks, expected at most as many"
+            )
         if join not in JOINS:
             raise unknown("PrimalAttention", "join", join, JOINS)
         if init not in INITS:
@@ -122,8 +131,10 @@ class PrimalAttention(AbstractKernelAttention):
             self.register_buffer(f"map_{name}", tensor.clone())
         rows = self._kernel.feature_width(head) if landmarks is None else landmarks
         self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)
-        self.left = nn.Parameter(INITS[init](heads, rows, rank))
-        self.right = nn.Parameter(INITS[init](heads, rows, rank))
+        self.left = nn.Parameter(INITS[init](heads, modes or rows, rank))
+        self.right = nn.Parameter(INITS[init](heads, modes or rows, rank))
+        for side in ("left", "right") if modes is not None else ():
+            parametrize.register_parametrization(self, side, Waves(rows, modes or rows), unsafe=True)
         self.root = nn.Parameter(torch.rand(heads, rank))
         self.join = nn.Linear(2 * rank, head) if join == "shared" else HeadLinear(heads, 2 * rank, head)
         self.out = nn.Linear(width, width)
@@ -391,6 +402,30 @@ class PrimalAttention(AbstractKernelAttention):
         slot = state.seen % self.left.shape[-2]
         left, right = (weight[:, slot].transpose(0, 1).unsqueeze(-2) for weight in (self.left, self.right))
         return PrimalState(state.left + row.mT * left, state.right + row.mT * right, state.seen + real)
+
+
+class Waves(nn.Module):
+    """Weights of all slots from those of a few cosines over them, which are orthonormal.
+
+    Shapes: (h, modes, s) to (h, slots, s).
+
+    Example:
+        >>> Waves(4, 1)(torch.ones(1, 1, 1)).flatten()
+        tensor([0.5000, 0.5000, 0.5000, 0.5000])
+    """
+
+    waves: Tensor
+
+    def __init__(self, slots: int, modes: int) -> None:
+        super().__init__()
+        phase = (torch.arange(slots, dtype=torch.float64) + 0.5)[:, None] * torch.arange(modes) * (pi / slots)
+        waves = phase.cos() * sqrt(2 / slots)
+        waves[:, 0] = sqrt(1 / slots)
+        self.register_buffer("waves", waves.to(torch.get_default_dtype()), persistent=False)
+
+    def forward(self, weight: Tensor) -> Tensor:
+        """The weight of every slot."""
+        return self.waves.to(weight.dtype) @ weight
 
 
 class HeadLinear(nn.Module):

@@ -61,7 +61,7 @@ TARGETS = ("", "label", "next")
 PRECISIONS = {"32-true": "32", "32": "32", "bf16-mixed": "bf16", "16-mixed": "fp16"}
 LEAST_WIDTH = 32  # of a time, where none is said
 # What a recipe says that a run on events does not heed.
-UNHEEDED = ("norm", "pooling", "position", "devices", "save_steps")
+UNHEEDED = ("norm", "pooling", "activation", "position", "devices", "save_steps")
 # Where a run on events starts from, in place of a recipe's own defaults.
 DEFAULTS: dict[str, Any] = {
     **{"attention": "softmax", "width": 32, "depth": 1, "penalty": 0.0},

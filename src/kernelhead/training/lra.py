@@ -18,7 +18,7 @@ from kernelhead.training.settings import course_of, jobs_from, settings_from
 from kernelhead.training.table import Goal, Page
 
 Reader = Callable[[str, Path | None, int], Tokens]
-VARIANTS = ("softmax", "primal", "primal+", "linear", "nystrom", "performer")
+VARIANTS = ("softmax", "primal", "primal+", "kernelhead", "linear", "nystrom", "performer")
 
 
 def _listops(split: str, root: Path | None, drawn: int) -> Tokens:
@@ -51,7 +51,8 @@ class Settings:
     """All that a run of this field is made from; see `SequenceClassifier` and `Course` for the words.
 
     On a GPU the loss is `compiled` or not; `drawn` is how many training lists ListOps has, 0 for those of
-    the folder.
+    the folder. `landmarks` are ten times the rank where 0, `modes` as many as landmarks, `dilations` of
+    `window` are those of one layer after another, over and over, joined by commas.
     """
 
     attention: str = "softmax"
@@ -76,9 +77,17 @@ class Settings:
     init: str = "published"
     compiled: bool = True
     drawn: int = 0
+    landmarks: int = 0
+    modes: int = 0
+    window: int = 0
+    dilations: str = "1"
+    drop_path: float = 0.0
+    smoothing: float = 0.0
+    ema: float = 0.0
+    position: str = "learned"
 
     def model(self, tokens: Tokens) -> SequenceClassifier:
-        """The classifier for such tokens; landmarks are ten times the rank, as published."""
+        """The classifier for such tokens."""
         return SequenceClassifier(
             len(tokens.classes),
             vocabulary=tokens.vocabulary,
@@ -87,13 +96,17 @@ class Settings:
             heads=self.heads,
             attention=self.attention,
             rank=self.rank,
-            landmarks=64 if self.attention == "nystrom" else 10 * self.rank,
+            landmarks=self.landmarks or (64 if self.attention == "nystrom" else 10 * self.rank),
+            modes=self.modes or None,
             inner=self.inner,
             hidden=self.hidden,
-            position="learned",
+            position=self.position,
             longest=tokens.longest,
             dropout=self.dropout,
             init=self.init,
+            window=self.window,
+            dilations=[int(each) for each in self.dilations.split(",")],
+            drop_path=self.drop_path,
         )
 
 
@@ -189,6 +202,7 @@ LRA_PAGE = Page(
         "softmax": "softmax Transformer",
         "primal": "PrimalFormer",
         "primal+": "Primal.+",
+        "kernelhead": "kernelhead",
         "linear": "linear",
         "nystrom": "Nystrom",
         "performer": "Performer",

@@ -30,6 +30,7 @@ class Recipe:
         inner: middle width of the feed-forward; 0 for four times the width.
         norm: "pre" or "post".
         pooling: "mean", "last", "cls" or "flatten".
+        activation: of the features that are pooled, "none" or "gelu".
         position: "sinusoidal", "learned" or "none".
         init: of primal weights, "orthonormal" or "published".
         dropout: of positions, blocks and the head.
@@ -66,6 +67,7 @@ class Recipe:
     inner: int = 0
     norm: str = "pre"
     pooling: str = "mean"
+    activation: str = "none"
     position: str = "sinusoidal"
     init: str = "orthonormal"
     dropout: float = 0.1

@@ -331,6 +331,7 @@ def build(recipe: Recipe, *, classes: int, channels: int, longest: int) -> Seque
             inner=recipe.inner or None,
             norm=recipe.norm,
             pooling=recipe.pooling,
+            activation=recipe.activation,
             position=recipe.position,
             longest=longest,
             dropout=recipe.dropout,
