@@ -101,8 +101,10 @@ def test_failures_are_rows_and_the_rest_goes_on(tmp_path: Path) -> None:
     }
     assert [row["status"] for row in rows] == ["failed", "failed", "failed", "done"]
     assert rows[1]["machine"] is rows[1]["seconds"] is None
+    assert [row["workers"] for row in rows] == [2] * 4
     again = run_jobs(partial(run, notes=tmp_path / "notes"), jobs(("fails", "draws"), seeds=1), out=tmp_path)
     assert [row["status"] for row in again] == ["failed", "done"]
+    assert "workers" not in again[0]
     assert started(tmp_path) == ["tiny/dice/fails/clean/0"]
 
 

@@ -27,7 +27,7 @@ def drawn(split: str, root: Path | None, count: int) -> Tokens:
 
 def test_the_file_of_the_house_has_all_published_settings() -> None:
     jobs = lra_jobs(ROOT / "recipes" / "lra.toml", protocol="clean", seeds=2)
-    assert len(jobs) == (4 * 6 + 3) * 2
+    assert len(jobs) == (4 * 6 + 3 + 1) * 2
     chosen = {(job.data, job.variant): job.recipe for job in jobs}
     assert chosen["ListOps", "primal"]["rank"] == 20
     assert chosen["Text", "primal+"]["eta"] == 0.1
@@ -44,6 +44,13 @@ def test_a_job(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert made.figures["train_cases"] == 64
     again = lra_run(Job("lra", "ListOps", variant, "clean", 0, {**recipe, "width": 16, "inner": 16}))
     assert again.figures["test_accuracy"] == made.figures["test_accuracy"]
+
+
+def test_a_rule_of_one_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(lra_run.__globals__["READERS"], "ListOps", drawn)
+    made = lra_run(Job("lra", "ListOps", "first token", "clean", 0, {"attention": "first token"}))
+    assert made.figures == {"test_accuracy": 1.0, "valid_accuracy": 1.0, "train_cases": 64.0}
+    assert made.parameters is None
 
 
 def test_a_job_with_neighbours_and_modes(monkeypatch: pytest.MonkeyPatch) -> None:

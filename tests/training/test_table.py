@@ -54,6 +54,12 @@ def test_a_cell_has_its_mean_its_deviation_and_its_seeds() -> None:
     assert "| a | New | 1,234 | 2.0 | - | 99 | abacus |" in lines
 
 
+def test_who_shared_a_device_is_said() -> None:
+    lines = markdown(PAGE, [row("a", "new", 0.6, together=3, workers=2), row("b", "new", 0.6, workers=4)])
+    assert "| a | New | 1,234 | 2.0 | - | 99 | abacus, 3 in one process, 2 side by side |" in lines
+    assert "| b | New | 1,234 | 2.0 | - | 99 | abacus, 4 side by side |" in lines
+
+
 def test_goals_are_judged_by_rule_and_doubtful_sets_left_out() -> None:
     lines = markdown(PAGE, ROWS).splitlines()
     assert (

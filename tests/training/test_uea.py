@@ -56,6 +56,15 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def test_sets_that_aeon_would_bring_are_left_out_without_it(
+    here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = here / "recipes" / "uea.toml"
+    file.write_text(file.read_text("utf-8").replace("[Absent]", "[BasicMotions]"), encoding="utf-8")
+    monkeypatch.setitem(sys.modules, "aeon", None)
+    assert {job.data for job in listed(here)} == {"Echo"}
+
+
 def listed(here: Path, protocol: str = "clean") -> list[Job]:
     return uea_jobs(here / "recipes" / "uea.toml", protocol=protocol, seeds=1, root=here / "root")
 

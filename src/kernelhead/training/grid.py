@@ -155,7 +155,7 @@ def run_jobs(
     known = {} if fresh else ledger.by_job()
     found = {job.key: known.get(job.identity) for job in jobs}
     todo = [job for job in jobs if (found[job.key] or {}).get("status") != DONE]
-    task = _Task(run, threads, commit(), together)
+    task = _Task(run, threads, commit(), together, workers)
     if ray is not None:
         rows = _on_ray(task, todo, ray)
     else:
@@ -203,6 +203,7 @@ class _Task:
     threads: int
     commit: str | None
     together: int = 1
+    workers: int = 1
 
     def row(self, job: Job) -> Row:
         """Run a job, in the process at hand, to its row."""
@@ -240,12 +241,16 @@ class _Task:
             "error": error,
             "machine": machine(),
             **found,
-            **({"together": self.together} if self.together > 1 else {}),
+            **{name: count for name, count in self._beside().items() if count > 1},
             "versions": versions(),
             "commit": self.commit,
             "date": datetime.now(UTC).date().isoformat(),
             "recipe": dict(job.recipe),
         }
+
+    def _beside(self) -> dict[str, int]:
+        """Jobs that shared a machine, which its seconds hang on."""
+        return {"together": self.together, "workers": self.workers}
 
     def lost(self, job: Job, why: str) -> Row:
         """The row of a job whose process died."""

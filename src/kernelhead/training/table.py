@@ -322,8 +322,15 @@ def _costs(page: Page, rows: Sequence[Row], protocol: str) -> Iterator[str]:
                 )
             ),
             *(_mean([row["figures"] for row in group], figure) for figure in page.beside),
-            ", ".join(sorted({row["machine"]["device"] for row in group if row.get("machine")})) or NONE,
+            ", ".join(sorted({_where(row) for row in group if row.get("machine")})) or NONE,
         )
+
+
+def _where(row: Row) -> str:
+    """The device of a row, and with how many others it shared it."""
+    shared = {"together": "in one process", "workers": "side by side"}
+    beside = [f", {row[name]} {words}" for name, words in shared.items() if row.get(name, 1) > 1]
+    return str(row["machine"]["device"]) + "".join(beside)
 
 
 def _cumulated(shares: Shares, rows: Sequence[Row]) -> dict[tuple[str, str], list[list[float]]]:

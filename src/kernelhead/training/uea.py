@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from kernelhead.data import Series, Standardiser, has_test_part, padded, read_series, split
-from kernelhead.errors import BadInput, missing_extra, unknown
+from kernelhead.errors import BadInput, MissingExtra, missing_extra, unknown
 from kernelhead.training.course import Course
 from kernelhead.training.grid import Job, Outcome
 from kernelhead.training.landmarks import LandmarkRidge
@@ -58,7 +58,7 @@ def uea_jobs(recipes: Path, *, protocol: str, seeds: int, root: Path | None = No
     if protocol not in _PROTOCOLS:
         raise unknown("uea_jobs", "protocol", protocol, _PROTOCOLS)
     tables = read_tables(recipes)
-    sets = [name for name in tables if has_test_part(name, root=root)]
+    sets = [name for name in tables if _is_here(name, root)]
     if not sets:
         raise BadInput(
             f"uea: none of {', '.join(tables)} is here; KERNELHEAD_DATA or --root names their folder"
@@ -87,6 +87,13 @@ def uea_run(job: Job, *, root: Path | None = None) -> Outcome:
         return _landmarks(job, train, test)
     recipe = recipe_from({**job.recipe, "data": job.data, "seed": job.seed}, job.key)
     return _PROTOCOLS[job.protocol](recipe, train, test)
+
+
+def _is_here(name: str, root: Path | None) -> bool:
+    try:
+        return has_test_part(name, root=root)
+    except MissingExtra:
+        return False  # the folder lacks it, and aeon, which brings it, is not installed
 
 
 def read_tables(path: Path) -> dict[str, dict[str, dict[str, Any]]]:
