@@ -179,8 +179,9 @@ def draw(shares: Shares, rows: Sequence[Row], path: Path) -> bool:
                     (handles[title],) = axes.plot(x, mean, color=f"C{place}")
             axes.set(title=data, xscale="log", ylim=(0, 1.02), xlabel="component", ylabel="cumulated share")
             axes.minorticks_off()
+            axes.xaxis.set_major_formatter("{x:g}")
         shown = [title for title in shares.variants.values() if title in handles]
-        figure.legend([handles[title] for title in shown], shown, loc="outside lower center", ncols=4)
+        figure.legend([handles[title] for title in shown], shown, loc="outside lower center", ncols=2 * len(sets))
         write_atomically(path, lambda file: figure.savefig(file, format="svg", metadata={"Date": None}))
     return True
 
