@@ -1,0 +1,100 @@
+"""Jobs of several fields in processes side by side, until a time is over; needs no command line's extra.
+
+    python scripts/side_by_side.py PLAN OUT [--workers 2] [--seconds 600] [--commit SHA]
+
+PLAN is a JSON list of tasks, begun in their order: {"field": "lra", "only": ["Text", "primal"],
+"seeds": [0, 1], "root": "data"}, and where wanted "protocol", "together", "keep" and "change", settings in
+place of the recipe's. A task is a process that runs its jobs one after another into OUT/FIELD.json; what is
+done there is not run again. What runs when the time is over is ended, and its running job is lost. On a GPU
+start NVIDIA's multi-process service first.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kernelhead.training.fields import _runner, jobs_of
+from kernelhead.training.grid import _in_turns, _Task
+from kernelhead.training.grid import commit as commit_of
+from kernelhead.training.ledger import DONE, Ledger
+
+ONE = "--one"
+Task = dict[str, Any]
+
+
+def run_task(task: Task, out: Path, commit: str | None, workers: int) -> None:
+    """The jobs of a task in this process, each row into the ledger as it is done."""
+    root, keep = (Path(task[name]) if name in task else None for name in ("root", "keep"))
+    field, protocol, together = task["field"], task.get("protocol", "clean"), task.get("together", 1)
+    jobs = jobs_of(
+        field, protocol=protocol, seeds=max(task["seeds"]) + 1, only=task.get("only", ()), root=root
+    )
+    jobs = [
+        replace(job, recipe={**job.recipe, **task.get("change", {})})
+        for job in jobs
+        if job.seed in task["seeds"]
+    ]
+    ledger = Ledger(out / f"{field}.json")
+    known = ledger.by_job()
+    todo = [job for job in jobs if known.get(job.identity, {}).get("status") != DONE]
+    shared = _Task(_runner(field, root, keep), 1, commit or commit_of(), together, workers)
+    alone = ((job, shared.row(job)) for job in todo)
+    for job, row in _in_turns(shared, todo) if together > 1 else alone:
+        ledger.add(row)
+        figures = {name: round(value, 4) for name, value in row["figures"].items()}
+        print(f"{job.key}, {row['seconds']:.0f} s: {row['error'] or figures}", flush=True)
+
+
+def run_all(tasks: list[Task], words: list[str], workers: int, seconds: float) -> int:
+    """So many processes at a time; how many tasks failed or were ended."""
+    began, waiting, lost = time.monotonic(), list(tasks), 0
+    running: list[tuple[Task, subprocess.Popen[bytes]]] = []
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    while (waiting or running) and time.monotonic() - began < seconds:
+        while waiting and len(running) < workers:
+            task = waiting.pop(0)
+            command = [sys.executable, __file__, *words, ONE, json.dumps(task)]
+            running.append((task, subprocess.Popen(command, env=environment)))
+        time.sleep(0.2)
+        for task, process in [each for each in running if each[1].poll() is not None]:
+            running.remove((task, process))
+            if process.returncode:
+                lost += 1
+                print(f"failed with {process.returncode}: {task}", flush=True)
+    for task, process in running:
+        process.kill()
+        print(f"ended: {task}", flush=True)
+    for task in waiting:
+        print(f"not begun: {task}", flush=True)
+    return lost + len(running) + len(waiting)
+
+
+def main() -> int:
+    """0 where all tasks are done."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=float("inf"))
+    parser.add_argument("--commit", help="of the rows, where there is no repository")
+    parser.add_argument(ONE, help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.one is not None:
+        run_task(json.loads(asked.one), asked.out, asked.commit, asked.workers)
+        return 0
+    words = [str(asked.plan), str(asked.out), "--workers", str(asked.workers)]
+    words += [] if asked.commit is None else ["--commit", asked.commit]
+    asked.out.mkdir(parents=True, exist_ok=True)
+    return min(run_all(json.loads(asked.plan.read_text("utf-8")), words, asked.workers, asked.seconds), 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
