@@ -83,6 +83,44 @@ def test_a_full_mask_is_no_mask(pooling: str) -> None:
     assert_exact(model(x, keep([9, 9], 9)), model(x))
 
 
+@poolings
+@pytest.mark.parametrize("n", [1, 3, 4, 9])
+def test_patches_of_a_padded_batch_are_those_of_bare_sequences(pooling: str, n: int) -> None:
+    model, x, mask = tokens(pooling=pooling, patch=4, position="learned").eval(), words(2, 9), keep([n, 9], 9)
+    assert_exact(model(x, mask)[:1], model(x[:1, :n]))
+    assert_exact(model(x.masked_fill(~mask, 10), mask), model(x, mask))
+
+
+def test_patches_are_the_definition() -> None:
+    model, x = series(pooling="flatten", patch=2, position="none").eval(), points(2, 5, 2)
+    assert isinstance(model.join, torch.nn.Linear)
+    seen: list[Tensor] = []
+    model.blocks[0].register_forward_pre_hook(lambda *call: seen.append(call[1][0]))
+    scores = model(x)
+    embedded = torch.cat([model.embedding(x) * model.scale, torch.zeros(2, 1, 8).double()], dim=1)
+    for place in range(3):
+        pair = torch.cat([embedded[:, 2 * place], embedded[:, 2 * place + 1]], dim=-1)
+        assert_exact(seen[0][:, place], model.join(pair))
+    assert scores.shape == (2, 3)
+    assert model.head.in_features == 8 * 5  # longest 9
+    with pytest.raises(BadInput, match="patch is 0"):
+        series(patch=0)
+
+
+@norms
+def test_layers_without_attention_mix_neighbours_alone(norm: str) -> None:
+    model, x = series(attention="none,primal", window=3, norm=norm).eval(), points(2, 9, 2)
+    first, last = model.blocks
+    assert first.attention is None
+    assert isinstance(last.attention, PrimalAttention)
+    local = series(attention="none", window=3, norm=norm, pooling="last", position="none").eval()
+    moved = x.clone()
+    moved[:, :6] = 9.0  # two layers of three taps reach two points back
+    assert torch.equal(local(x), local(moved))
+    with pytest.raises(BadInput, match="no attention and nothing local"):
+        series(attention="none")
+
+
 def test_an_activation_stands_before_the_pooling() -> None:
     model, x, mask = series(pooling="flatten", activation="gelu").eval(), points(2, 9, 2), keep([9, 4], 9)
     seen: list[Tensor] = []

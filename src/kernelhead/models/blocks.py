@@ -19,7 +19,7 @@ class Block(nn.Module):
     Shapes: x (b, n, c), mask (b, n); returns (b, n, c).
 
     Args:
-        attention: the attention, of the block's width.
+        attention: the attention, of the block's width; None for what is local alone.
         inner: width of the feed-forward's middle.
         norm: "pre" (norm, then the part) or "post" (the residual sum is normed).
         dropout: on what each part adds.
@@ -28,7 +28,7 @@ class Block(nn.Module):
 
     Raises:
         UnknownName: no such norm.
-        BadInput: `drop_path` is not in [0, 1).
+        BadInput: `drop_path` is not in [0, 1), or there is nothing that mixes points.
 
     Example:
         >>> from kernelhead.nn import SoftmaxAttention
@@ -38,7 +38,7 @@ class Block(nn.Module):
 
     def __init__(
         self,
-        attention: AbstractKernelAttention,
+        attention: AbstractKernelAttention | None,
         *,
         inner: int,
         norm: str = "pre",
@@ -51,9 +51,14 @@ class Block(nn.Module):
             raise unknown("Block", "norm", norm, NORMS)
         if not 0 <= drop_path < 1:
             raise BadInput(f"Block: drop_path is {drop_path!r}, expected a number in [0, 1)")
-        width = attention.width
+        mixing = local if attention is None else attention
+        if mixing is None:
+            raise BadInput("Block: no attention and nothing local, expected one of them")
+        width = mixing.width
         self.norm, self.attention, self.drop_path = norm, attention, drop_path
-        self.attention_norm, self.forward_norm = nn.LayerNorm(width), nn.LayerNorm(width)
+        if attention is not None:
+            self.attention_norm = nn.LayerNorm(width)
+        self.forward_norm = nn.LayerNorm(width)
         self.local = local
         if local is not None:
             self.local_norm = nn.LayerNorm(width)
@@ -68,7 +73,10 @@ class Block(nn.Module):
             shown = self.local_norm(x) if self.norm == "pre" else x
             x = x + self._added(self.local(shown, mask=mask))
             x = x if self.norm == "pre" else self.local_norm(x)
-        return self.around(lambda points: self.attention(points, mask=mask), x)
+        attention = self.attention
+        if attention is None:
+            return self._fed(x)
+        return self.around(lambda points: attention(points, mask=mask), x)
 
     def around(self, attend: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """The block with another way to attend, such as one step of decoding.
@@ -76,10 +84,14 @@ class Block(nn.Module):
         Shapes: x (b, n, c) or (b, c), as `attend` takes it; returns the same.
         """
         if self.norm == "pre":
-            x = x + self._added(attend(self.attention_norm(x)))
+            return self._fed(x + self._added(attend(self.attention_norm(x))))
+        return self._fed(self.attention_norm(x + self._added(attend(x))))
+
+    def _fed(self, x: Tensor) -> Tensor:
+        if self.norm == "pre":
             return x + self._added(self.feed_forward(self.forward_norm(x)))
-        x = self.attention_norm(x + self._added(attend(x)))
-        return self.forward_norm(x + self._added(self.feed_forward(x)))
+        made: Tensor = self.forward_norm(x + self._added(self.feed_forward(x)))
+        return made
 
     def _added(self, part: Tensor) -> Tensor:
         part = self.dropout(part)

@@ -17,6 +17,7 @@ from kernelhead.nn import (
 )
 
 REST = "..."
+NONE = "none"  # a layer without attention
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def layer_names(attention: str | Sequence[str], depth: int) -> list[str]:
     Args:
         attention: one name for all layers; a name with "+" for the last layer and softmax before
             it; or one name a layer, as a sequence or joined by commas, where "..." repeats the name
-            before it until the depth is reached.
+            before it until the depth is reached. "none" is a layer without attention, where a model has such.
         depth: how many layers.
 
     Raises:
@@ -115,7 +116,7 @@ def layer_names(attention: str | Sequence[str], depth: int) -> list[str]:
             raise BadInput(
                 f"layer_names: {name!r} stands for a whole model and cannot be one of {len(names)} names"
             )
-        if name not in ATTENTIONS:
+        if name not in ATTENTIONS and name != NONE:
             raise unknown(
                 "layer_names", "attention", name, [*ATTENTIONS, *(f"{known}+" for known in ATTENTIONS)]
             )

@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from kernelhead.errors import BadInput, unknown
 from kernelhead.models.blocks import Block, Positions
-from kernelhead.models.registry import Sizes, build_attention, layer_names
+from kernelhead.models.registry import NONE, Sizes, build_attention, layer_names
 from kernelhead.nn import LocalMixing
-from kernelhead.shapes import check_mask, check_size
+from kernelhead.shapes import check_mask, check_size, zeroed
 
 POOLINGS = ("mean", "last", "cls", "flatten")
 ACTIVATIONS = ("none", "gelu")
@@ -28,7 +28,8 @@ class SequenceClassifier(nn.Module):
         width: of the model.
         depth: number of layers.
         heads: of each attention.
-        attention: of all layers, of the last ("primal+") or of each; see `layer_names`.
+        attention: of all layers, of the last ("primal+") or of each; see `layer_names`. "none" for layers
+            that mix neighbours alone, with a `window`.
         rank: of primal layers.
         landmarks: of primal and Nystrom layers.
         iterations: attentions of a pursuit, in RPC layers.
@@ -46,6 +47,8 @@ class SequenceClassifier(nn.Module):
         dilations: distances of these neighbours, layer after layer, over and over.
         drop_path: of the last block; it grows from zero at the first in equal steps.
         activation: "none", or "gelu" of the features that are pooled, as published for series.
+        patch: so many points that lie side by side become one before the first layer, which then sees
+            fewer; a patch counts as real where one of its points is.
         modes: cosines over the slots of primal landmarks that weights are made of; None for free slots.
 
     Raises:
@@ -84,12 +87,14 @@ class SequenceClassifier(nn.Module):
         dilations: Sequence[int] = (1,),
         drop_path: float = 0.0,
         activation: str = "none",
+        patch: int = 1,
         modes: int | None = None,
     ) -> None:
         super().__init__()
         who = "SequenceClassifier"
         check_size(who, "classes", classes)
         check_size(who, "depth", depth)
+        check_size(who, "patch", patch)
         if (channels is None) == (vocabulary is None):
             raise BadInput(f"{who}: give `channels` or `vocabulary`, got {channels!r} and {vocabulary!r}")
         if pooling not in POOLINGS:
@@ -105,7 +110,8 @@ class SequenceClassifier(nn.Module):
                 f"{who}: `longest` is {longest}, but flatten and learned positions need one of 1 or more"
             )
         self.channels, self.vocabulary, self.longest, self.pooling = channels, vocabulary, longest, pooling
-        self.activation = activation
+        self.activation, self.patch = activation, patch
+        longest = -(-longest // patch)
         self.embedding: nn.Module
         if channels is not None:
             self.embedding = nn.Linear(check_size(who, "channels", channels), width)
@@ -114,6 +120,7 @@ class SequenceClassifier(nn.Module):
             self.embedding = nn.Embedding(check_size(who, "vocabulary", vocabulary), width)
             nn.init.normal_(self.embedding.weight, std=0.02)
             self.scale = 1.0
+        self.join = nn.Linear(patch * width, width) if patch > 1 else None
         extra = int(pooling == "cls")
         self.positions = Positions(width, kind=position, longest=longest + extra)
         if extra:
@@ -129,7 +136,7 @@ class SequenceClassifier(nn.Module):
 
         self.blocks = nn.ModuleList(
             Block(
-                build_attention(name, sizes),
+                None if name == NONE else build_attention(name, sizes),
                 inner=inner or 4 * width,
                 norm=norm,
                 dropout=dropout,
@@ -171,6 +178,8 @@ class SequenceClassifier(nn.Module):
         if self.channels is None and x.dtype not in (torch.int32, torch.int64):
             x = x.long()  # tokens may be kept in fewer bytes
         points = self.embedding(x) * self.scale
+        if self.join is not None:
+            points, mask = self._patched(self.join, points, mask)
         if self.pooling == "cls":
             front = self.front.to(points.dtype).expand(points.shape[0], 1, -1)
             points = torch.cat([front, points], dim=1)
@@ -178,12 +187,21 @@ class SequenceClassifier(nn.Module):
                 mask = torch.cat([mask.new_ones(mask.shape[0], 1), mask], dim=1)
         return self.dropout(self.positions(points)), mask
 
+    def _patched(self, join: nn.Module, points: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """A point for every patch, (b, n / patch, c), and which patches have a real point."""
+        behind = -points.shape[1] % self.patch
+        points = nn.functional.pad(zeroed(points, mask), (0, 0, 0, behind))
+        made: Tensor = join(points.unflatten(1, (-1, self.patch)).flatten(2))
+        if mask is None:
+            return made, None
+        return made, nn.functional.pad(mask, (0, behind)).unflatten(1, (-1, self.patch)).any(-1)
+
     def _pooled(self, x: Tensor, mask: Tensor | None) -> Tensor:
         x = x if mask is None else x.masked_fill(~mask.unsqueeze(-1), 0)
         if self.pooling == "cls":
             return x[:, 0]
         if self.pooling == "flatten":
-            return nn.functional.pad(x, (0, 0, 0, self.longest - x.shape[1])).flatten(1)
+            return nn.functional.pad(x, (0, 0, 0, -(-self.longest // self.patch) - x.shape[1])).flatten(1)
         if self.pooling == "mean":
             return x.mean(1) if mask is None else x.sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
         if mask is None:

@@ -19,7 +19,17 @@ from kernelhead.training.table import Goal, Page
 
 Reader = Callable[[str, Path | None, int], Tokens]
 FIRST = "first token"
-VARIANTS = ("softmax", "primal", "primal+", "kernelhead", "linear", "nystrom", "performer", FIRST)
+VARIANTS = (
+    "softmax",
+    "primal",
+    "primal+",
+    "kernelhead",
+    "linear",
+    "nystrom",
+    "performer",
+    "convolution",
+    FIRST,
+)
 
 
 def _listops(split: str, root: Path | None, drawn: int) -> Tokens:
@@ -86,6 +96,7 @@ class Settings:
     smoothing: float = 0.0
     ema: float = 0.0
     position: str = "learned"
+    patch: int = 1
 
     def model(self, tokens: Tokens) -> SequenceClassifier:
         """The classifier for such tokens."""
@@ -108,6 +119,7 @@ class Settings:
             window=self.window,
             dilations=[int(each) for each in self.dilations.split(",")],
             drop_path=self.drop_path,
+            patch=self.patch,
         )
 
 
@@ -222,6 +234,7 @@ LRA_PAGE = Page(
         "linear": "linear",
         "nystrom": "Nystrom",
         "performer": "Performer",
+        "convolution": "convolution alone",
         FIRST: "first token alone",
     },
     published={

@@ -181,7 +181,9 @@ def draw(shares: Shares, rows: Sequence[Row], path: Path) -> bool:
             axes.minorticks_off()
             axes.xaxis.set_major_formatter("{x:g}")
         shown = [title for title in shares.variants.values() if title in handles]
-        figure.legend([handles[title] for title in shown], shown, loc="outside lower center", ncols=2 * len(sets))
+        figure.legend(
+            [handles[title] for title in shown], shown, loc="outside lower center", ncols=2 * len(sets)
+        )
         write_atomically(path, lambda file: figure.savefig(file, format="svg", metadata={"Date": None}))
     return True
 

@@ -48,7 +48,8 @@ def start_of(
     step = tiles - 1 - tile if REVERSE else tile
     chunk = step // SPAN
     start = tl.load(starts + (sequence * tiles + tile) * d + features, mask=features < d, other=0.0)
-    before = (features < d) & (chunk > 0)
+    # Where the chunk is not the first; a number that is compared alone may be Python's own.
+    before = (features < d) & (features + chunk * BLOCK_D >= BLOCK_D)
     return start + tl.load(totals + (sequence * chunks + chunk - 1) * d + features, mask=before, other=0.0)
 
 
