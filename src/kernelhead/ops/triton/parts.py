@@ -11,6 +11,12 @@ ALIGNED = 16
 
 
 @triton.jit
+def only_if(mask, count):
+    """The mask, empty unless a number is above zero; as a block, which every interpreter takes."""
+    return mask & (tl.zeros(mask.shape, tl.int32) < count)
+
+
+@triton.jit
 def add_to(total, lost, part):
     """A sum that carries what rounding took from it, so that many parts cost no more than one."""
     part -= lost

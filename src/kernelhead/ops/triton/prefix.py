@@ -14,7 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernelhead.ops.triton.parts import add_to, aligned, block_of, empty_output, precision_of
+from kernelhead.ops.triton.parts import add_to, aligned, block_of, empty_output, only_if, precision_of
 
 
 @triton.jit
@@ -106,7 +106,8 @@ def _products(
     if not ALONE:
         states += (row * heads + head) * tiles * p * e
         totals += ((row * heads + head) * chunks + chunk - 1) * p * e
-        before = tl.load(_place(totals, 0, first, e, BLOCK_P, BLOCK_E), mask=exists & (chunk > 0), other=0.0)
+        place = _place(totals, 0, first, e, BLOCK_P, BLOCK_E)
+        before = tl.load(place, mask=only_if(exists, chunk), other=0.0)
     for step in range(chunk * length, tl.minimum(chunk * length + length, tiles)):
         at = _start(step, tiles, BLOCK_N, REVERSE)
         f = _tile(features, at, 0, features_n, n, p, BLOCK_N, BLOCK_P)
@@ -219,7 +220,7 @@ def _means(
         counts += row * n
     feature = first + tl.arange(0, BLOCK_D)
     sums += ((row * heads + head) * (chunks - 1) + chunk - 1) * d
-    carry = tl.load(sums + feature, mask=(feature < d) & (chunk > 0), other=0.0)
+    carry = tl.load(sums + feature, mask=only_if(feature < d, chunk), other=0.0)
     for step in range(chunk * length, tl.minimum(chunk * length + length, tiles)):
         at = _start(step, tiles, BLOCK_N, REVERSE)
         taken = _taken(

@@ -5,7 +5,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernelhead.ops.triton.parts import block_of, precision_of
+from kernelhead.ops.triton.parts import block_of, only_if, precision_of
 from kernelhead.ops.triton.prefix import running_totals
 
 # Tiles that one program adds up; what comes before them is added in a second, small scan.
@@ -48,8 +48,7 @@ def start_of(
     step = tiles - 1 - tile if REVERSE else tile
     chunk = step // SPAN
     start = tl.load(starts + (sequence * tiles + tile) * d + features, mask=features < d, other=0.0)
-    # Where the chunk is not the first; a number that is compared alone may be Python's own.
-    before = (features < d) & (features + chunk * BLOCK_D >= BLOCK_D)
+    before = only_if(features < d, chunk)
     return start + tl.load(totals + (sequence * chunks + chunk - 1) * d + features, mask=before, other=0.0)
 
 

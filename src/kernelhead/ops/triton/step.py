@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernelhead.ops.triton.parts import block_of
+from kernelhead.ops.triton.parts import block_of, only_if
 
 SMALLEST_NORM = tl.constexpr(1e-12)
 
@@ -52,7 +52,7 @@ def _mean_side(
 ):  # fmt: skip
     """A side's part of the output, from the mean of its points so far."""
     feature = tl.arange(0, BLOCK_D)
-    x = tl.load(point + feature, mask=(feature < d) & real, other=0.0).to(tl.float32)
+    x = tl.load(point + feature, mask=only_if(feature < d, real.to(tl.int32)), other=0.0).to(tl.float32)
     total = tl.load(state + feature, mask=feature < d, other=0.0) + x
     tl.store(new_state + feature, total, mask=feature < d)
     weights = _matrix(weight, s, d, s, BLOCK_D, BLOCK_S)
@@ -84,7 +84,7 @@ def _step(
     if HAS_ROWS:
         growth = tl.div_rn(tl.minimum(count, landmarks * 1.0), count)
         rows += batch * rows_b + head * rows_h
-        row = tl.load(rows + feature, mask=(feature < d) & real, other=0.0).to(tl.float32)
+        row = tl.load(rows + feature, mask=only_if(feature < d, real.to(tl.int32)), other=0.0).to(tl.float32)
         far, slot = program * d * s, (head * landmarks + before % landmarks) * s
         o = _row_side(
             query, row, left + far, left_weight + slot, join, new_left + far, growth, d, s, BLOCK_D, BLOCK_S
