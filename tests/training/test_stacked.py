@@ -23,19 +23,10 @@ from kernelhead.training.turns import in_turns, meet
 COURSE = Course(12, 6, lr=1e-2, eta=0.1, reduction="sample", clip=0.5, weight_decay=0.1)
 
 
-def classifier(attention: str, seed: int, *, dropout: float = 0.0) -> SequenceClassifier:
+def classifier(attention: str, seed: int, **options: Any) -> SequenceClassifier:
+    sizes = {"channels": 4, "width": 8, "depth": 2, "heads": 2, "rank": 3, "landmarks": 5}
     with seeded(seed):
-        return SequenceClassifier(
-            3,
-            channels=4,
-            width=8,
-            depth=2,
-            heads=2,
-            rank=3,
-            landmarks=5,
-            attention=attention,
-            dropout=dropout,
-        ).double()
+        return SequenceClassifier(3, **{**sizes, "attention": attention, **options}).double()
 
 
 def cases(seed: int, n: int = 26) -> tuple[tuple[Tensor, Tensor], Tensor]:
@@ -94,6 +85,16 @@ def test_each_is_trained_as_alone(attention: str, changed: dict[str, Any]) -> No
     made, alone = fit_runs(runs), [fit_runs([run])[0] for run in others]
     for one, other, *found in zip(runs, others, made, alone, strict=True):
         close(one, other, *found)
+
+
+def test_modes_windows_and_patches_are_trained_as_alone() -> None:
+    def made(seed: int) -> Run:
+        options = {"modes": 2, "window": 3, "patch": 2, "activation": "gelu"}
+        return series_run("primal", seed, model=classifier("none,primal", seed, **options))
+
+    runs, others = ([made(seed) for seed in range(2)] for _ in range(2))
+    for one, other, found in zip(runs, others, fit_runs(runs), strict=True):
+        close(one, other, found, fit_runs([other])[0])
 
 
 def test_policies_are_trained_as_alone() -> None:
