@@ -2,11 +2,11 @@
 
     python scripts/side_by_side.py PLAN OUT [--workers 2] [--seconds 600] [--commit SHA]
 
-PLAN is a JSON list of tasks, begun in their order: {"field": "lra", "only": ["Text", "primal"],
-"seeds": [0, 1], "root": "data"}, and where wanted "protocol", "together", "keep" and "change", settings in
-place of the recipe's. A task is a process that runs its jobs one after another into OUT/FIELD.json; what is
-done there is not run again. What runs when the time is over is ended, and its running job is lost. On a GPU
-start NVIDIA's multi-process service first.
+PLAN is a JSON object with a list of `tasks`, begun in their order: {"field": "lra", "seeds": [0, 1],
+"only": ["Text", "primal"], "root": "data"}, and where wanted "protocol", "together", "keep" and "change",
+settings in place of the recipe's. A task is a process that runs its jobs one after another into
+OUT/FIELD.json; what is done there is not run again. What runs when the time is over is ended, and its running
+job is lost. On a GPU start NVIDIA's multi-process service first.
 """
 
 import argparse
@@ -19,13 +19,30 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kernelhead.training.fields import _runner, jobs_of
+from kernelhead.errors import BadInput, KernelheadError
+from kernelhead.records import read_json
+from kernelhead.training.fields import _runner, jobs_of, standing
 from kernelhead.training.grid import _in_turns, _Task
 from kernelhead.training.grid import commit as commit_of
 from kernelhead.training.ledger import DONE, Ledger
 
 ONE = "--one"
 Task = dict[str, Any]
+
+
+def read_plan(path: Path) -> list[Task]:
+    """The tasks of a file.
+
+    Raises:
+        BadInput: it is no such file.
+    """
+    tasks = read_json(path).get("tasks")
+    for task in tasks if isinstance(tasks, list) else [tasks]:
+        if not isinstance(task, dict) or not {"field", "seeds"} <= task.keys() or not task["seeds"]:
+            raise BadInput(
+                f"{path}: {task!r} is no task, expected `tasks`, a list of objects with field and seeds"
+            )
+    return list(tasks or ())
 
 
 def run_task(task: Task, out: Path, commit: str | None, workers: int) -> None:
@@ -40,9 +57,7 @@ def run_task(task: Task, out: Path, commit: str | None, workers: int) -> None:
         for job in jobs
         if job.seed in task["seeds"]
     ]
-    ledger = Ledger(out / f"{field}.json")
-    known = ledger.by_job()
-    todo = [job for job in jobs if known.get(job.identity, {}).get("status") != DONE]
+    ledger, todo = Ledger(out / f"{field}.json"), [job for job, at in standing(jobs, out=out) if at != DONE]
     shared = _Task(_runner(field, root, keep), 1, commit or commit_of(), together, workers)
     alone = ((job, shared.row(job)) for job in todo)
     for job, row in _in_turns(shared, todo) if together > 1 else alone:
@@ -76,7 +91,7 @@ def run_all(tasks: list[Task], words: list[str], workers: int, seconds: float) -
 
 
 def main() -> int:
-    """0 where all tasks are done."""
+    """0 where all tasks are done, 1 where one is not, 2 for a sentence about what was asked."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -87,13 +102,17 @@ def main() -> int:
     parser.add_argument("--commit", help="of the rows, where there is no repository")
     parser.add_argument(ONE, help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    if asked.one is not None:
-        run_task(json.loads(asked.one), asked.out, asked.commit, asked.workers)
-        return 0
     words = [str(asked.plan), str(asked.out), "--workers", str(asked.workers)]
     words += [] if asked.commit is None else ["--commit", asked.commit]
-    asked.out.mkdir(parents=True, exist_ok=True)
-    return min(run_all(json.loads(asked.plan.read_text("utf-8")), words, asked.workers, asked.seconds), 1)
+    try:
+        if asked.one is None:
+            asked.out.mkdir(parents=True, exist_ok=True)
+            return min(run_all(read_plan(asked.plan), words, asked.workers, asked.seconds), 1)
+        run_task(json.loads(asked.one), asked.out, asked.commit, asked.workers)
+    except (KernelheadError, OSError) as error:
+        print(f"side_by_side: {error}", file=sys.stderr)
+        return 2
+    return 0
 
 
 if __name__ == "__main__":

@@ -84,6 +84,7 @@ def test_whole_sequences_have_no_mask() -> None:
         ("[Lists.primal]", UnknownName, r"unknown set 'Lists'"),
         ("[Text.prim]", UnknownName, r"unknown variant 'prim'"),
         ("[Text.primal]\nranks = 3", UnknownName, r"unknown entry 'ranks'"),
+        ("[Text.primal]\ndilations = '1,x'", BadInput, r"dilations are '1,x', expected such as '1,4,16'"),
         ("[Text", BadInput, r"is not a readable TOML file"),
     ],
 )

@@ -118,7 +118,7 @@ def layer_names(attention: str | Sequence[str], depth: int) -> list[str]:
             )
         if name not in ATTENTIONS and name != NONE:
             raise unknown(
-                "layer_names", "attention", name, [*ATTENTIONS, *(f"{known}+" for known in ATTENTIONS)]
+                "layer_names", "attention", name, [*ATTENTIONS, NONE, *(f"{known}+" for known in ATTENTIONS)]
             )
     if len(names) != depth:
         raise BadInput(f"layer_names: {attention!r} names {len(names)} layers, but the depth is {depth}")

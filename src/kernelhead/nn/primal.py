@@ -133,8 +133,9 @@ class PrimalAttention(AbstractKernelAttention):
         self.query, self.key = nn.Linear(width, width), nn.Linear(width, width)
         self.left = nn.Parameter(INITS[init](heads, modes or rows, rank))
         self.right = nn.Parameter(INITS[init](heads, modes or rows, rank))
-        for side in ("left", "right") if modes is not None else ():
-            parametrize.register_parametrization(self, side, Waves(rows, modes or rows), unsafe=True)
+        if modes is not None:
+            for side in ("left", "right"):
+                parametrize.register_parametrization(self, side, Waves(rows, modes), unsafe=True)
         self.root = nn.Parameter(torch.rand(heads, rank))
         self.join = nn.Linear(2 * rank, head) if join == "shared" else HeadLinear(heads, 2 * rank, head)
         self.out = nn.Linear(width, width)

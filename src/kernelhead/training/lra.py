@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from kernelhead.data import Tokens, as_tokens, read_images, read_listops, read_reviews
+from kernelhead.errors import BadInput
 from kernelhead.models import SequenceClassifier
 from kernelhead.rng import seeded
 from kernelhead.training.grid import Job, Outcome
@@ -97,6 +98,10 @@ class Settings:
     ema: float = 0.0
     position: str = "learned"
     patch: int = 1
+
+    def __post_init__(self) -> None:
+        if not all(each.strip().isdecimal() and int(each) for each in self.dilations.split(",")):
+            raise BadInput(f"lra: dilations are {self.dilations!r}, expected such as '1,4,16'")
 
     def model(self, tokens: Tokens) -> SequenceClassifier:
         """The classifier for such tokens."""
