@@ -105,7 +105,9 @@ def test_back_ends_say_why_not(triton: bool, cuda: bool, said: str, monkeypatch:
 
 @pytest.mark.gpu
 def test_the_kernel_is_checked_where_there_is_a_device() -> None:
-    assert [check.passed for check in health.self_test()] == [True, True, True]
+    checks = health.self_test()
+    assert [check.said for check in checks if not check.passed] == []
+    assert len(checks) == 3
     assert any(device.startswith("cuda:0") for device in health.devices())
 
 

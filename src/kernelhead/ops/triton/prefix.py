@@ -106,8 +106,8 @@ def _products(
     if not ALONE:
         states += (row * heads + head) * tiles * p * e
         totals += ((row * heads + head) * chunks + chunk - 1) * p * e
-        place = _place(totals, 0, first, e, BLOCK_P, BLOCK_E)
-        before = tl.load(place, mask=only_if(exists, chunk), other=0.0)
+        summed = _place(totals, 0, first, e, BLOCK_P, BLOCK_E)
+        before = tl.load(summed, mask=only_if(exists, chunk), other=0.0)
     for step in range(chunk * length, tl.minimum(chunk * length + length, tiles)):
         at = _start(step, tiles, BLOCK_N, REVERSE)
         f = _tile(features, at, 0, features_n, n, p, BLOCK_N, BLOCK_P)

@@ -1,0 +1,54 @@
+"""Kernels that are compiled for a GPU in place of being launched, where there need not be one.
+
+The interpreter takes code that the compiler refuses, such as a name that changes its type within a loop.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import triton
+from torch import Tensor
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from triton.runtime.jit import JITFunction
+
+TARGET = GPUTarget("cuda", 90, 32)
+KINDS = {
+    torch.bool: "i1",
+    torch.int8: "i8",
+    torch.int32: "i32",
+    torch.int64: "i64",
+    torch.float16: "fp16",
+    torch.bfloat16: "bf16",
+    torch.float32: "fp32",
+}
+
+
+def _type_of(value: object) -> str:
+    if isinstance(value, Tensor):
+        return f"*{KINDS[value.dtype]}"
+    return "i32" if isinstance(value, int) else "fp32"
+
+
+@contextmanager
+def launches_compile() -> Iterator[set[str]]:
+    """A with-block in which launches compile and write nothing; the names of the kernels gather."""
+    names: set[str] = set()
+
+    def compiled(kernel: Any, *args: object, grid: object, warmup: bool, **options: object) -> None:
+        given = dict(zip([each.name for each in kernel.params], args, strict=False))
+        given |= {each.name: options.pop(each.name) for each in kernel.params if each.name in options}
+        fixed = {each.name for each in kernel.params if each.is_constexpr or given[each.name] is None}
+        types = {
+            name: "constexpr" if name in fixed else _type_of(value)
+            for name, value in ((each.name, given[each.name]) for each in kernel.params)
+        }
+        values = {(at,): given[each.name] for at, each in enumerate(kernel.params) if each.name in fixed}
+        triton.compile(ASTSource(kernel, types, values, {}), target=TARGET, options=options)
+        names.add(f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__}")
+
+    with patch.object(JITFunction, "run", compiled):
+        yield names

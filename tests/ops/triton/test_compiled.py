@@ -1,0 +1,95 @@
+"""Every kernel goes through the compiler for a GPU, whether or not there is one."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.inputs import points
+
+pytest.importorskip("triton", reason="the extra gpu is not installed")
+
+from kernelhead.ops.triton import landmarks, prefix, primal, rpc
+from kernelhead.ops.triton.step import primal_step
+from tests.ops.triton import cases, prefix_cases, rpc_cases
+from tests.ops.triton.compiler import launches_compile
+
+LAUNCHED = {
+    f"{file.stem}.{name}"
+    for file in Path(primal.__file__).parent.glob("*.py")
+    for name in re.findall(r"(\w+)\[\(", file.read_text())
+}
+DTYPES = [torch.float32, torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.long)]
+
+
+@pytest.fixture
+def names(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[set[str]]:
+    """Launches compile, with a cache of this session's."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.getbasetemp() / "triton"))
+    with launches_compile() as made:
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_all_compile(dtype: torch.dtype, names: set[str]) -> None:
+    _primal(dtype)
+    _scans(dtype)
+    _landmarks(dtype)
+    _steps(dtype)
+    _pursuit(dtype)
+    assert names == LAUNCHED
+
+
+def _primal(dtype: torch.dtype) -> None:
+    for name in ("ragged", "a join for each head", "groups of sequences", "causal", "causal, masked"):
+        case = cases.CASES[name]
+        inputs, mask = case.inputs(dtype, "cpu")
+        grad, pull = torch.zeros_like(inputs[0]), torch.zeros(*inputs[0].shape[:2], case.s)
+        for moments in (False, True):
+            primal.forward(*inputs, mask, moments, case.causal, case.layout)
+        primal.backward(*inputs, mask, grad, pull, pull, case.causal, case.layout)
+
+
+def _scans(dtype: torch.dtype) -> None:
+    for name in ("one point", "chunk - 1", "several chunks"):
+        case = prefix_cases.CASES[name]
+        sides, mask = case.sides(dtype, "cpu"), case.mask("cpu")
+        counts = None if mask is None else mask.cumsum(-1).clamp_min(1)
+        for reverse in (False, True):
+            prefix.prefix_products(*sides, reverse, case.layout)
+            prefix.running_means(sides[0], mask, counts, reverse, case.layout)
+
+
+def _landmarks(dtype: torch.dtype) -> None:
+    for case in cases.LANDMARKS.values():
+        (x, left, right), places = case.inputs(dtype, "cpu")
+        grads = [torch.zeros(case.batch, case.heads, case.d, case.s, dtype=dtype)] * 2
+        landmarks.forward(x, places, left, right, dtype)
+        landmarks.backward(x, places, left, right, *grads)
+
+
+def _steps(dtype: torch.dtype) -> None:
+    for rows in (False, True):
+        query, key, row = (points(2, 3, 1, 5, seed=i, dtype=dtype) for i in range(3))
+        state = [torch.zeros(2, 3, 5, 2) if rows else torch.zeros(2, 3, 5)] * 2
+        weights = [points(3, 4 if rows else 5, 2, seed=i, dtype=dtype) for i in (5, 6)]
+        ends = points(5, 4, seed=7, dtype=dtype), points(5, seed=8, dtype=dtype), torch.tensor([True, False])
+        primal_step((query, key, row if rows else None), (*state, torch.tensor([4, 9])), (*weights,), *ends)
+
+
+def _pursuit(dtype: torch.dtype) -> None:
+    for name in ("first", "ragged", "journal", "last", "a bound for each point"):
+        case = rpc_cases.CASES[name]
+        key, *previous, bound = case.inputs(dtype, "cpu")
+        apart = rpc_cases.is_apart(key, case.first, case.preprint, case.last)
+        how = {"preprint": case.preprint, "apart": apart, "tile": case.tile}
+        given = key, previous[0] if previous else None, previous[1:], bound
+        state, _, side = rpc.forward(*given, **how, keep=True)
+        rpc.forward(*given, **how, keep=False)
+        pulls = None if state is None or case.last else torch.zeros_like(state), torch.zeros_like(key)
+        kinds = dtype, previous[0].dtype if previous else None
+        rpc.backward(side, *pulls, kinds, bound.shape[2], case.preprint, case.tile)
+    rpc.opening(points(2, 3, 70, 16, dtype=dtype), 0.5, True, 0.0)
