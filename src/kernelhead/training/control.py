@@ -246,11 +246,11 @@ RL_PAGE = Page(
     title="Control by decision transformers",
     about=(
         "Mean ± deviation over seeds, with the number of seeds. Three layers of width 256 and four heads on "
-        "windows of 20 steps, the published recipe: AdamW, a rise to a constant learning rate, gradients "
-        "clipped at 0.25; the last weights are taken. Primal layers are causal and their weights do not "
-        "depend on the data. The trajectories were collected anew and are **not D4RL**: they come from other "
-        "policies and are fewer, so the published table of returns says nothing about these figures and is "
-        "not shown beside them. What can be compared are the columns."
+        "windows of 20 steps, the published recipe (AdamW, a rise to a constant learning rate, gradients "
+        "clipped at 0.25) for 10,000 steps of training; the last weights are taken. Primal layers are causal "
+        "and their weights do not depend on the data. The trajectories were collected anew and are **not "
+        "D4RL**: they come from other policies and are fewer, so the published table of returns says nothing "
+        "about these figures and is not shown beside them. What can be compared are the columns."
     ),
     figures={"clean": "explained", "returns": "score"},
     labels={
