@@ -21,16 +21,16 @@ from typing import Any
 
 from kernelhead.errors import BadInput, KernelheadError
 from kernelhead.records import read_json
-from kernelhead.training.fields import _runner, jobs_of, standing
-from kernelhead.training.grid import _in_turns, _Task
+from kernelhead.training.fields import jobs_of, runner_of, standing
+from kernelhead.training.grid import Task, rows_here
 from kernelhead.training.grid import commit as commit_of
 from kernelhead.training.ledger import DONE, Ledger
 
 ONE = "--one"
-Task = dict[str, Any]
+Asked = dict[str, Any]
 
 
-def read_plan(path: Path) -> list[Task]:
+def read_plan(path: Path) -> list[Asked]:
     """The tasks of a file.
 
     Raises:
@@ -45,7 +45,7 @@ def read_plan(path: Path) -> list[Task]:
     return list(tasks or ())
 
 
-def run_task(task: Task, out: Path, commit: str | None, workers: int) -> None:
+def run_task(task: Asked, out: Path, commit: str | None, workers: int) -> None:
     """The jobs of a task in this process, each row into the ledger as it is done."""
     root, keep = (Path(task[name]) if name in task else None for name in ("root", "keep"))
     field, protocol, together = task["field"], task.get("protocol", "clean"), task.get("together", 1)
@@ -58,18 +58,17 @@ def run_task(task: Task, out: Path, commit: str | None, workers: int) -> None:
         if job.seed in task["seeds"]
     ]
     ledger, todo = Ledger(out / f"{field}.json"), [job for job, at in standing(jobs, out=out) if at != DONE]
-    shared = _Task(_runner(field, root, keep), 1, commit or commit_of(), together, workers)
-    alone = ((job, shared.row(job)) for job in todo)
-    for job, row in _in_turns(shared, todo) if together > 1 else alone:
+    shared = Task(runner_of(field, root, keep), 1, commit or commit_of(), together, workers)
+    for job, row in rows_here(shared, todo):
         ledger.add(row)
         figures = {name: round(value, 4) for name, value in row["figures"].items()}
         print(f"{job.key}, {row['seconds']:.0f} s: {row['error'] or figures}", flush=True)
 
 
-def run_all(tasks: list[Task], words: list[str], workers: int, seconds: float) -> int:
+def run_all(tasks: list[Asked], words: list[str], workers: int, seconds: float) -> int:
     """So many processes at a time; how many tasks failed or were ended."""
     began, waiting, lost = time.monotonic(), list(tasks), 0
-    running: list[tuple[Task, subprocess.Popen[bytes]]] = []
+    running: list[tuple[Asked, subprocess.Popen[bytes]]] = []
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     while (waiting or running) and time.monotonic() - began < seconds:
         while waiting and len(running) < workers:

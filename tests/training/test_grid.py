@@ -16,7 +16,7 @@ import torch
 
 from kernelhead.errors import BadInput, MissingExtra, UnknownName
 from kernelhead.training import Job, Ledger, run_jobs, select
-from kernelhead.training.grid import _Task
+from kernelhead.training.grid import Task
 from tests.training.tiny_field import jobs, run
 
 ROOT = Path(__file__).parents[2]
@@ -109,7 +109,7 @@ def test_failures_are_rows_and_the_rest_goes_on(tmp_path: Path) -> None:
 
 
 def test_curves_are_kept_where_they_are_finite() -> None:
-    task = _Task(run, threads=torch.get_num_threads(), commit=None)
+    task = Task(run, threads=torch.get_num_threads(), commit=None)
     plain, bent, broken = (task.row(job) for job in [*jobs(seeds=1), *jobs(["bends"], seeds=2)])
     assert "curves" not in plain
     assert bent["curves"] == {"line": [0.75, 0.25]}

@@ -178,7 +178,7 @@ def reproduce(
         MissingExtra: weights are to be kept and safetensors is not installed; or as `run_jobs`.
         UnknownName: there is no such field.
     """
-    run = _runner(name, root, keep)
+    run = runner_of(name, root, keep)
     for folder in (out, keep):
         if folder is not None and folder.exists() and not folder.is_dir():
             raise BadInput(f"reproduce: {folder} is a file, expected a folder")
@@ -212,7 +212,19 @@ def standing(jobs: Sequence[Job], *, out: Path) -> list[tuple[Job, str]]:
     return [(job, rows[job.identity]["status"] if job.identity in rows else "to do") for job in jobs]
 
 
-def _runner(name: str, root: Path | None, keep: Path | None) -> Callable[[Job], Outcome]:
+def runner_of(name: str, root: Path | None = None, keep: Path | None = None) -> Callable[[Job], Outcome]:
+    """What runs the jobs of a field.
+
+    Args:
+        name: of the field.
+        root: folder of data sets.
+        keep: folder of trained weights, for fields whose jobs leave and take such.
+
+    Raises:
+        BadInput: jobs of this field keep no weights.
+        MissingExtra: weights are to be kept and safetensors is not installed.
+        UnknownName: there is no such field.
+    """
     field = field_of(name)
     if keep is None:
         return partial(field.run, root=root)

@@ -155,11 +155,11 @@ def run_jobs(
     known = {} if fresh else ledger.by_job()
     found = {job.key: known.get(job.identity) for job in jobs}
     todo = [job for job in jobs if (found[job.key] or {}).get("status") != DONE]
-    task = _Task(run, threads, commit(), together, workers)
+    task = Task(run, threads, commit(), together, workers)
     if ray is not None:
         rows = _on_ray(task, todo, ray)
     else:
-        rows = _in_turns(task, todo) if together > 1 else _locally(task, todo, workers)
+        rows = rows_here(task, todo) if together > 1 else _locally(task, todo, workers)
     with closing(rows):
         for job, row in rows:
             ledger.add(row)
@@ -196,8 +196,16 @@ def select(jobs: Sequence[Job], only: Iterable[str]) -> list[Job]:
 
 
 @dataclass(frozen=True)
-class _Task:
-    """What all jobs of a grid share."""
+class Task:
+    """What all jobs of a grid share.
+
+    Args:
+        run: from a job to its outcome.
+        threads: of each job.
+        commit: of the code, for the rows.
+        together: jobs that share a process, see `rows_here`.
+        workers: processes that share a machine.
+    """
 
     run: Run
     threads: int
@@ -263,14 +271,22 @@ def _kind(job: Job) -> tuple[str, ...]:
     return job.data, job.variant, job.protocol, job.digest
 
 
-def _in_turns(task: _Task, jobs: Sequence[Job]) -> Generator[tuple[Job, Row]]:
-    """Threads of this process; its limits are set here, where no job of another ends."""
+def rows_here(task: Task, jobs: Sequence[Job]) -> Generator[tuple[Job, Row]]:
+    """Jobs in this process, one after another or as many at once as the task says; nothing is written.
+
+    Yields:
+        A job and its row, as they end.
+    """
+    if task.together == 1:
+        yield from ((job, task.row(job)) for job in jobs)
+        return
+    # Limits are set for all, since of jobs in threads one may end before another.
     torch.set_num_threads(task.threads)
     with threadpool_limits(task.threads):
         yield from in_turns(task.row, jobs, at_once=task.together, kind=_kind)
 
 
-def _locally(task: _Task, jobs: Sequence[Job], workers: int) -> Generator[tuple[Job, Row]]:
+def _locally(task: Task, jobs: Sequence[Job], workers: int) -> Generator[tuple[Job, Row]]:
     """Processes started afresh: a fork would share the parent's memory, and its peak."""
     context, waiting = get_context("spawn"), deque(jobs)
     running: dict[Any, tuple[Job, Any]] = {}
@@ -296,7 +312,7 @@ def _locally(task: _Task, jobs: Sequence[Job], workers: int) -> Generator[tuple[
                 process.join()
 
 
-def _received(ready: Connection, task: _Task, job: Job, process: Any) -> Row:
+def _received(ready: Connection, task: Task, job: Job, process: Any) -> Row:
     try:
         row: Row = ready.recv()
     except EOFError:
@@ -306,7 +322,7 @@ def _received(ready: Connection, task: _Task, job: Job, process: Any) -> Row:
     return row
 
 
-def _child(send: Connection, task: _Task, job: Job) -> None:
+def _child(send: Connection, task: Task, job: Job) -> None:
     threading.Thread(target=_die_with_parent, daemon=True).start()
     try:
         row = task.row(job)
@@ -322,7 +338,7 @@ def _die_with_parent() -> None:
         os._exit(1)
 
 
-def _on_ray(task: _Task, jobs: Sequence[Job], address: str) -> Generator[tuple[Job, Row]]:
+def _on_ray(task: Task, jobs: Sequence[Job], address: str) -> Generator[tuple[Job, Row]]:
     try:
         import ray
     except ImportError:
@@ -340,7 +356,7 @@ def _on_ray(task: _Task, jobs: Sequence[Job], address: str) -> Generator[tuple[J
     try:
         gpus = int(bool(ray.cluster_resources().get("GPU")))
         # One call a process, so that its peak memory is its own; a job that dies is told, not tried again.
-        remote = ray.remote(num_cpus=task.threads, num_gpus=gpus, max_calls=1, max_retries=0)(_Task.row)
+        remote = ray.remote(num_cpus=task.threads, num_gpus=gpus, max_calls=1, max_retries=0)(Task.row)
         running = {remote.remote(task, job): job for job in jobs}
         while running:
             for ready in ray.wait([*running])[0]:
