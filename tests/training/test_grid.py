@@ -1,7 +1,9 @@
 """run_jobs: what it keeps, what it survives, and that neither workers nor Ray change a figure."""
 
 import importlib.util
+import json
 import os
+import runpy
 import signal
 import subprocess
 import sys
@@ -17,6 +19,7 @@ import torch
 from kernelhead.errors import BadInput, MissingExtra, UnknownName
 from kernelhead.training import Job, Ledger, run_jobs, select
 from kernelhead.training.grid import Task
+from kernelhead.training.ledger import DONE
 from tests.training.tiny_field import jobs, run
 
 ROOT = Path(__file__).parents[2]
@@ -230,3 +233,44 @@ def test_an_unknown_name_is_refused() -> None:
     ):
         select(jobs(), ["drws"])
     assert select(jobs(), []) == jobs()
+
+
+def side_by_side(plan: object, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """A plan through the script, in processes of its own."""
+    (folder / "plan.json").write_text(json.dumps(plan))
+    command = [sys.executable, str(ROOT / "scripts" / "side_by_side.py"), "plan.json", "out", *words]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.slow
+def test_a_plan_of_tasks_side_by_side(tmp_path: Path) -> None:
+    (tmp_path / "recipes").symlink_to(ROOT / "recipes")
+    iris = {"field": "transport", "only": ["iris", "logistic"]}
+    plan = {"tasks": [{**iris, "seeds": [1]}, {**iris, "seeds": [0], "together": 2}]}
+    made = side_by_side(plan, tmp_path, "--workers", "2", "--commit", "abc")
+    assert made.returncode == 0, made.stderr
+    rows = Ledger(tmp_path / "out" / "transport.json").rows()
+    assert sorted((row["seed"], row["status"], row["commit"], row["workers"]) for row in rows) == [
+        (0, DONE, "abc", 2),
+        (1, DONE, "abc", 2),
+    ]
+    late = side_by_side({"tasks": [{**iris, "seeds": [2]}]}, tmp_path, "--seconds", "0.1")
+    assert late.returncode == 1
+    assert late.stdout.startswith("ended: ")
+
+
+@pytest.mark.parametrize("tasks", [{}, 3, [{"field": "transport"}], [{"field": "transport", "seeds": []}]])
+def test_a_plan_that_is_none(tasks: object, tmp_path: Path) -> None:
+    (tmp_path / "plan.json").write_text(json.dumps({"tasks": tasks}))
+    read_plan = runpy.run_path(str(ROOT / "scripts" / "side_by_side.py"))["read_plan"]
+    with pytest.raises(BadInput, match=r"plan\.json: .* is no task, expected `tasks`"):
+        read_plan(tmp_path / "plan.json")
+
+
+def test_no_plan_is_a_sentence(tmp_path: Path) -> None:
+    made = side_by_side({"tasks": [3]}, tmp_path)
+    assert (made.returncode, made.stdout) == (2, "")
+    assert (
+        made.stderr
+        == "side_by_side: plan.json: 3 is no task, expected `tasks`, a list of objects with field and seeds\n"
+    )
