@@ -9,6 +9,7 @@ from kernelhead.kernels import AbstractKernel, Cosine
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WIDEST = 128
+MOST_TAPS = 64
 HAS_TRITON = find_spec("triton") is not None
 
 
@@ -110,5 +111,23 @@ def step_backend(query: Tensor, state: Tensor, weight: Tensor, kernel: AbstractK
         and query.dtype in DTYPES
         and state.dtype == torch.float32
         and max(query.shape[-1], weight.shape[-1]) <= WIDEST
+    )
+    return "triton" if fits and HAS_TRITON else "eager"
+
+
+def local_backend(x: Tensor, weight: Tensor) -> str:
+    """ "triton" for up to 64 taps over points on a CUDA device in up to float32, else "eager".
+
+    Example:
+        >>> local_backend(torch.zeros(1, 3, 4), torch.zeros(3, 4))
+        'eager'
+    """
+    fits = (
+        on_cuda(x)
+        and x.numel() > 0
+        and x.dtype in DTYPES
+        and x.stride(-1) == 1
+        and 0 < len(weight) <= MOST_TAPS
+        and weight.dtype in DTYPES
     )
     return "triton" if fits and HAS_TRITON else "eager"

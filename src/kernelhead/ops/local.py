@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from kernelhead.ops.backends import local_backend
 from kernelhead.ops.eager import local as eager
 from kernelhead.shapes import check_axes, check_size
 
@@ -35,4 +36,8 @@ def local_mix(x: Tensor, weight: Tensor, bias: Tensor, *, dilation: int = 1, cau
     """
     check_axes("local_mix", x=(x, "b n c"), weight=(weight, "k c"), bias=(bias, "c"))
     check_size("local_mix", "dilation", dilation)
+    if local_backend(x, weight) == "triton":
+        from kernelhead.ops.triton import local_library as library
+
+        return library.local_mix(x, weight, bias, dilation, causal)
     return eager.local_mix(x, weight, bias, dilation, causal)

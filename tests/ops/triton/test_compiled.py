@@ -11,9 +11,9 @@ from tests.inputs import points
 
 pytest.importorskip("triton", reason="the extra gpu is not installed")
 
-from kernelhead.ops.triton import landmarks, prefix, primal, rpc
+from kernelhead.ops.triton import landmarks, local, prefix, primal, rpc
 from kernelhead.ops.triton.step import primal_step
-from tests.ops.triton import cases, prefix_cases, rpc_cases
+from tests.ops.triton import cases, local_cases, prefix_cases, rpc_cases
 from tests.ops.triton.compiler import launches_compile
 
 LAUNCHED = {
@@ -40,6 +40,7 @@ def test_all_compile(dtype: torch.dtype, names: set[str]) -> None:
     _landmarks(dtype)
     _steps(dtype)
     _pursuit(dtype)
+    _neighbours(dtype)
     assert names == LAUNCHED
 
 
@@ -93,3 +94,12 @@ def _pursuit(dtype: torch.dtype) -> None:
         kinds = dtype, previous[0].dtype if previous else None
         rpc.backward(side, *pulls, kinds, bound.shape[2], case.preprint, case.tile)
     rpc.opening(points(2, 3, 70, 16, dtype=dtype), 0.5, True, 0.0)
+
+
+def _neighbours(dtype: torch.dtype) -> None:
+    for name in ("few", "several tiles"):
+        case = local_cases.CASES[name]
+        x, weight, bias = case.inputs(dtype, "cpu")
+        local.mix(x, weight, bias, case.dilation, 1, False)
+        local.mix(x, weight, None, case.dilation, 1, True)
+        local.weigh(x, torch.zeros_like(x), case.taps, case.dilation, 1)
