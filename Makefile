@@ -55,7 +55,7 @@ drills: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -q -m "drill or long" -n 2 --dist worksteal --timeout 900 --durations 10 tests
 
 gpu-tests:
-	PYTHONPATH=src python3 -m pytest -q -m gpu tests/ops tests/models tests/training tests/benchmarks/test_robustness.py tests/cli/test_doctor.py
+	PYTHONPATH=src python3 -m pytest -q -m gpu tests/ops tests/nn/test_dropout.py tests/models tests/training tests/benchmarks/test_robustness.py tests/cli/test_doctor.py
 
 wheel-test:
 	@sh scripts/check_wheel.sh dist/empty "$(PYTHON)"

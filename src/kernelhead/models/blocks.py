@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput, unknown
-from kernelhead.nn import AbstractKernelAttention, LocalMixing
+from kernelhead.nn import AbstractKernelAttention, Dropout, LocalMixing
 
 NORMS = ("pre", "post")
 POSITIONS = ("sinusoidal", "learned", "none")
@@ -62,9 +62,9 @@ class Block(nn.Module):
         self.local = local
         if local is not None:
             self.local_norm = nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.feed_forward = nn.Sequential(
-            nn.Linear(width, inner), nn.GELU(), nn.Dropout(dropout), nn.Linear(inner, width)
+            nn.Linear(width, inner), nn.GELU(), Dropout(dropout), nn.Linear(inner, width)
         )
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from kernelhead.errors import BadInput
 from kernelhead.models.blocks import Block
 from kernelhead.models.registry import Sizes, build_attention, layer_names
-from kernelhead.nn import AbstractKernelAttention, evaluating
+from kernelhead.nn import AbstractKernelAttention, Dropout, evaluating
 from kernelhead.shapes import check_axes, check_mask, check_size
 
 TOKENS = 3  # of a step: return to go, observation, action
@@ -89,7 +89,7 @@ class DecisionTransformer(nn.Module):
         self.of_action, self.of_timestep = nn.Linear(actions, width), nn.Embedding(longest, width)
         nn.init.normal_(self.of_timestep.weight, std=0.02)
         self.first_norm, self.final_norm = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         sizes = Sizes(
             width, heads, rank, landmarks, causal=True, init=init, iterations=iterations, strength=strength
         )

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from kernelhead.errors import BadInput, unknown
 from kernelhead.models.blocks import Block
 from kernelhead.models.registry import Sizes, build_attention, layer_names
-from kernelhead.nn import TimeAwareAttention, TimeEncoding
+from kernelhead.nn import Dropout, TimeAwareAttention, TimeEncoding
 from kernelhead.shapes import check_axes, check_mask, check_size
 
 # Options of a TimeEncoding by the one name that recipes and command lines use.
@@ -120,7 +120,7 @@ class EventModel(nn.Module):
             Block(layer(name), inner=inner or 4 * width, dropout=dropout)
             for name in layer_names(attention, depth)
         )
-        self.final_norm, self.dropout = nn.LayerNorm(width), nn.Dropout(dropout)
+        self.final_norm, self.dropout = nn.LayerNorm(width), Dropout(dropout)
         self.head = nn.Linear(width, classes)
 
     def forward(self, types: Tensor, times: Tensor, asked: Tensor, mask: Tensor | None = None) -> Tensor:

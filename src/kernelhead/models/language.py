@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kernelhead.errors import BadInput
 from kernelhead.models.blocks import Block, Positions
 from kernelhead.models.registry import Sizes, build_attention, layer_names
-from kernelhead.nn import AbstractKernelAttention, evaluating
+from kernelhead.nn import AbstractKernelAttention, Dropout, evaluating
 from kernelhead.rng import generator
 from kernelhead.shapes import check_mask, check_size
 
@@ -102,7 +102,7 @@ class LanguageModel(nn.Module):
             Block(_causal(name, sizes), inner=inner or 4 * width, dropout=dropout)
             for name in layer_names(attention, depth)
         )
-        self.final_norm, self.dropout = nn.LayerNorm(width), nn.Dropout(dropout)
+        self.final_norm, self.dropout = nn.LayerNorm(width), Dropout(dropout)
         self.head = None if tied else nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, tokens: Tensor, mask: Tensor | None = None) -> Tensor:

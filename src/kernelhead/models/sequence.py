@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from kernelhead.errors import BadInput, unknown
 from kernelhead.models.blocks import Block, Positions
 from kernelhead.models.registry import NONE, Sizes, build_attention, layer_names
-from kernelhead.nn import LocalMixing
+from kernelhead.nn import Dropout, LocalMixing
 from kernelhead.shapes import check_mask, check_size, zeroed
 
 POOLINGS = ("mean", "last", "cls", "flatten")
@@ -145,7 +145,7 @@ class SequenceClassifier(nn.Module):
             )
             for layer, name in enumerate(layer_names(attention, depth))
         )
-        self.final_norm, self.dropout = nn.LayerNorm(width), nn.Dropout(dropout)
+        self.final_norm, self.dropout = nn.LayerNorm(width), Dropout(dropout)
         pooled = width * (longest if pooling == "flatten" else 1)
         self.head: nn.Module = nn.Linear(pooled, classes)
         if hidden is not None:

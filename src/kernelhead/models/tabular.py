@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput, unknown
-from kernelhead.nn import AttributeAttention, DatapointAttention
+from kernelhead.nn import AttributeAttention, DatapointAttention, Dropout
 from kernelhead.shapes import check_axes, check_mask, check_size, zeroed
 
 PART = 8192  # rows at a time where nothing is kept for a backward pass
@@ -63,13 +63,13 @@ class TableBlock(nn.Module):
     ) -> None:
         super().__init__()
         self.attention, self.residual = attention, nn.Linear(width, width)
-        self.dropout, self.norm = nn.Dropout(dropout), nn.LayerNorm(width, eps=epsilon)
+        self.dropout, self.norm = Dropout(dropout), nn.LayerNorm(width, eps=epsilon)
         self.feed_forward = nn.Sequential(
             nn.Linear(width, 4 * width),
             nn.GELU(),
-            nn.Dropout(dropout),
+            Dropout(dropout),
             nn.Linear(4 * width, width),
-            nn.Dropout(dropout),
+            Dropout(dropout),
         )
 
     def forward(self, table: Tensor, *, mask: Tensor | None = None, context: int | None = None) -> Tensor:
@@ -162,7 +162,7 @@ class TableModel(nn.Module):
         self.column = nn.Parameter(torch.randn(columns, width))
         mixed = any(self.categorical) and not all(self.categorical)
         self.kind = nn.Parameter(torch.randn(2, width)) if mixed else None
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         norm, scale, epsilon = chosen.norm, chosen.scale, chosen.epsilon
         self.blocks = nn.ModuleList()
         for _ in range(depth // 2):

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from kernelhead.errors import BadInput, unknown
 from kernelhead.models.blocks import Block, Positions
 from kernelhead.models.registry import Sizes, build_attention, layer_names
+from kernelhead.nn import Dropout
 from kernelhead.shapes import check_mask, check_size
 
 POOLINGS = ("cls", "mean")
@@ -103,7 +104,7 @@ class ImageClassifier(nn.Module):
             )
             for layer, name in enumerate(layer_names(attention, depth))
         )
-        self.final_norm, self.dropout = nn.LayerNorm(width), nn.Dropout(dropout)
+        self.final_norm, self.dropout = nn.LayerNorm(width), Dropout(dropout)
         self.head = nn.Linear(width, classes)
 
     def forward(self, x: Tensor, keep: Tensor | None = None) -> Tensor:

@@ -4,6 +4,7 @@ from kernelhead.nn.base import AbstractKernelAttention, Attended, Moments
 from kernelhead.nn.cooccurrence import DistributionalAttention, start_from_kernel
 from kernelhead.nn.cores import AbstractCore, LinearCore, PrimalCore, RPCCore, SoftmaxCore, core_of
 from kernelhead.nn.datapoints import AttributeAttention, DatapointAttention
+from kernelhead.nn.dropout import Dropout
 from kernelhead.nn.heads import merge_heads, split_heads
 from kernelhead.nn.hosts import Sides, Site, find_sites, reading
 from kernelhead.nn.inducing import InducingAttention, PooledPrimalAttention
@@ -28,6 +29,7 @@ __all__ = [
     "AttributeAttention",
     "DatapointAttention",
     "DistributionalAttention",
+    "Dropout",
     "InducingAttention",
     "LinearAttention",
     "LinearCore",

@@ -1,0 +1,107 @@
+"""Dropout: the plain one but where it is compiled for a GPU, and draws there that are as good as any."""
+
+from math import sqrt
+
+import pytest
+import torch
+from torch import nn
+
+from kernelhead.nn import Dropout
+from kernelhead.nn.dropout import scrambled, thinned
+
+N = 2**18
+PLACES = torch.arange(N, dtype=torch.int32)
+
+
+def word(value: int) -> torch.Tensor:
+    return torch.tensor(value, dtype=torch.int32)
+
+
+def centred(value: int, p: float) -> torch.Tensor:
+    """Which entries a word keeps, of mean 0 and deviation 1."""
+    kept = (scrambled(PLACES, word(value)) >= int(p * 2**31)).double()
+    return (kept - (1 - p)) / sqrt(p * (1 - p))
+
+
+def murmur(place: int, value: int) -> int:
+    """The same by whole numbers without a sign."""
+    made = (place * 0x9E3779B1 & 0xFFFFFFFF) ^ value
+    for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
+        made = (made ^ made >> shift) * factor & 0xFFFFFFFF
+    return (made ^ made >> 16) & 0x7FFFFFFF
+
+
+def test_on_the_cpu_it_is_that_of_torch() -> None:
+    x = torch.ones(40)
+    made = []
+    for layer in (Dropout(0.3), nn.Dropout(0.3)):
+        torch.manual_seed(0)
+        made.append(layer(x))
+    assert torch.equal(*made)
+    assert repr(Dropout(0.3)) == repr(nn.Dropout(0.3))
+
+
+def test_the_hash() -> None:
+    for value in (0, 1, 2**31 - 2):
+        made = scrambled(PLACES[:500], word(value)).tolist()
+        assert made == [murmur(place, value) for place in range(500)]
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5])
+@pytest.mark.parametrize("value", [0, 1, 2, 77, 2**31 - 2])
+def test_draws_of_a_word(value: int, p: float) -> None:
+    kept = centred(value, p)
+    assert abs(kept.mean()) * sqrt(N) < 4
+    for lag in (1, 2, 3, 16, 64, 128, 1024, 4096):
+        assert abs((kept[:-lag] * kept[lag:]).mean()) * sqrt(N) < 4
+
+
+def test_draws_of_two_words() -> None:
+    first = centred(0, 0.1)
+    for value in (1, 2, 3, 64, 1024, 65_536, 2**30):
+        assert abs((first * centred(value, 0.1)).mean()) * sqrt(N) < 4
+
+
+def test_words_draw_each_place_alike() -> None:
+    values = torch.randint(
+        2**31 - 1, (4096, 1), dtype=torch.int32, generator=torch.Generator().manual_seed(0)
+    )
+    kept = (scrambled(PLACES[:64], values) >= int(0.1 * 2**31)).double().mean(0)
+    assert ((kept - 0.9).abs() < 5 * sqrt(0.09 / 4096)).all()
+
+
+def test_thinned() -> None:
+    torch.manual_seed(0)
+    x = torch.randn(8, 500, dtype=torch.float64, requires_grad=True)
+    made = thinned(x, 0.2)
+    kept = made != 0
+    torch.testing.assert_close(made[kept], x[kept] / 0.8)
+    (grad,) = torch.autograd.grad(made.sum(), x)
+    torch.testing.assert_close(grad, kept.double() / 0.8)
+    assert not torch.equal(kept, thinned(x, 0.2) != 0)
+
+
+def test_a_seed_gives_the_same_draws_traced_or_not() -> None:
+    x, made = torch.ones(3, 70), []
+    for run in (thinned, torch.compile(thinned, fullgraph=True, backend="aot_eager")):
+        torch.manual_seed(3)
+        made.append(run(x, 0.4))
+    assert torch.equal(*made)
+
+
+def test_models_of_a_stack_draw_apart() -> None:
+    made = torch.func.vmap(lambda x: thinned(x, 0.5), randomness="different")(torch.ones(2, 400))
+    assert 0.3 < ((made[0] > 0) == (made[1] > 0)).double().mean() < 0.7
+
+
+@pytest.mark.gpu
+def test_compiled_for_a_gpu() -> None:
+    layer, x = Dropout(0.1), torch.ones(64, 4096, device="cuda", dtype=torch.bfloat16)
+    run = torch.compile(layer, fullgraph=True)
+    made = [run(x) for _ in range(2)]
+    assert not torch.equal(*made)
+    for each in made:
+        share = (each == 0).double().mean()
+        assert abs(share - 0.1) < 5 * sqrt(0.09 / x.numel())
+        assert each.unique().tolist() == [0.0, torch.tensor(1 / 0.9).bfloat16().item()]
+    assert torch.equal(torch.compile(layer.eval(), fullgraph=True)(x), x)
