@@ -38,8 +38,9 @@ CASES = {
     "causal": Case(n=9, taps=4, causal=True),
     "even taps": Case(n=9, taps=4, dilation=3),
     "taps beyond the ends": Case(n=5, taps=15, dilation=4),
-    "several tiles": Case(n=130, c=70, taps=5, dilation=16, strided=True),
-    "a tile": Case(batch=1, n=64, c=64, taps=15),
+    "several tiles": Case(n=67, c=70, taps=5, dilation=16, strided=True),
+    "a tile": Case(batch=1, n=32, c=64, taps=15),
+    "two groups of taps": Case(n=20, c=6, taps=17, causal=True),
     "many sequences": Case(batch=40, n=70, c=3, taps=2, causal=True),
 }
 

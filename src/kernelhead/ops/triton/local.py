@@ -1,8 +1,8 @@
 """Mixing of neighbours: a tile of outputs reads its points tap by tap, as rows, and nothing is transposed.
 
-The gradient of the points is the same mixing with the taps in reverse. That of a tap's weights is summed by
-programs of its own, each over some tiles, and their sums are added up in a fixed order: two runs give the
-same bits.
+The gradient of the points is the same mixing with the taps in reverse. That of the weights is summed by
+programs for some tiles and all taps, or a group of them, and their sums are added up in a fixed order: two
+runs give the same bits.
 """
 
 import torch
@@ -12,7 +12,8 @@ from torch import Tensor
 
 from kernelhead.ops.triton.parts import block_of
 
-TILE = 64
+TILE = 32  # points that are made at a time
+STEP, GROUP = 8, 16  # points, and taps, whose products are summed at a time
 PROGRAMS = 1024  # that share the sums of a weight's gradient
 
 
@@ -52,24 +53,27 @@ def _mix(
 
 @triton.jit
 def _weigh(
-    x, grad, parts, x_b, x_n, grad_b, grad_n, n, c, dilation, own, taps, tiles, count, length, blocks,
-    BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
+    x, grad, parts, x_b, x_n, grad_b, grad_n, n, c, dilation, own, taps, tiles, count, length, blocks, groups,
+    BLOCK_K: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Sums over some tiles of gradients times the points of a tap; behind the last tap of gradients alone."""
+    """Sums over some tiles of gradients times the points of taps; behind the last tap of gradients alone."""
     program = tl.program_id(0).to(tl.int64)
-    tap, program = program % (taps + 1), program // (taps + 1)
+    group, program = program % groups, program // groups
     block, part = program % blocks, program // blocks
-    first = block * BLOCK_C
-    total = tl.zeros([BLOCK_N, BLOCK_C], tl.float32)
-    alone = (tl.zeros([BLOCK_N, BLOCK_C], tl.int32) + tap) == taps
+    tap, feature = group * BLOCK_K + tl.arange(0, BLOCK_K), block * BLOCK_C + tl.arange(0, BLOCK_C)
+    away = ((tap - own) * dilation)[:, None, None] + tl.arange(0, BLOCK_N)[None, :, None]
+    real = (tap < taps)[:, None, None] & (feature < c)[None, None, :]
+    alone = tl.where(tap == taps, 1.0, 0.0)[:, None, None]
+    total = tl.zeros([BLOCK_K, BLOCK_N, BLOCK_C], tl.float32)
     for tile in range(part * length, tl.minimum(part * length + length, count)):
         row, at = tile // tiles, tile % tiles * BLOCK_N
-        pull = _tile(grad, row, at, first, grad_b, grad_n, n, c, BLOCK_N, BLOCK_C)
-        taken = _tile(x, row, at + (tap - own) * dilation, first, x_b, x_n, n, c, BLOCK_N, BLOCK_C)
-        total += pull * tl.where(alone, 1.0, taken)
-    feature = first + tl.arange(0, BLOCK_C)
-    place = parts + (part * (taps + 1) + tap) * c + feature
-    tl.store(place, tl.sum(total, axis=0), mask=feature < c)
+        pull = _tile(grad, row, at, block * BLOCK_C, grad_b, grad_n, n, c, BLOCK_N, BLOCK_C)
+        point = at + away
+        place = x + row * x_b + point * x_n + feature[None, None, :]
+        taken = tl.load(place, mask=real & (point >= 0) & (point < n), other=0.0).to(tl.float32)
+        total += pull[None, :, :] * (taken + alone)
+    place = parts + (part * (taps + 1) + tap[:, None]) * c + feature[None, :]
+    tl.store(place, tl.sum(total, axis=1), mask=(tap <= taps)[:, None] & (feature < c)[None, :])
 
 
 def mix(x: Tensor, weight: Tensor, bias: Tensor | None, dilation: int, own: int, reverse: bool) -> Tensor:
@@ -103,13 +107,13 @@ def weigh(x: Tensor, grad: Tensor, taps: int, dilation: int, own: int) -> Tensor
     """
     batch, n, c = x.shape
     block = min(64, block_of(c))
-    tiles, blocks = triton.cdiv(n, TILE), triton.cdiv(c, block)
+    tiles, blocks, groups = triton.cdiv(n, STEP), triton.cdiv(c, block), triton.cdiv(taps + 1, GROUP)
     count = batch * tiles
-    length = triton.cdiv(count, max(PROGRAMS // ((taps + 1) * blocks), 1))
+    length = triton.cdiv(count, max(PROGRAMS // (groups * blocks), 1))
     chunks = triton.cdiv(count, length)
     parts = x.new_empty((chunks, taps + 1, c), dtype=torch.float32)
-    _weigh[(chunks * blocks * (taps + 1),)](
+    _weigh[(chunks * blocks * groups,)](
         x, grad, parts, *x.stride()[:2], *grad.stride()[:2], n, c, dilation, own, taps, tiles, count, length,
-        blocks, BLOCK_N=TILE, BLOCK_C=block,
+        blocks, groups, BLOCK_K=GROUP, BLOCK_N=STEP, BLOCK_C=block,
     )  # fmt: skip
     return parts.sum(0)
