@@ -163,6 +163,39 @@ def _rpc(record: Record, _: dict[str, Record]) -> list[str]:
     return _table("n | what | kernel | forward, ms | over plain | with backward, ms | over plain", rows)
 
 
+def _local(record: Record, _: dict[str, Record]) -> list[str]:
+    good = _good(record)
+    fastest = {
+        (row["n"], row["dilation"], name): min(
+            each[name]["ms"]
+            for each in good
+            if name in each and each["rival"] != "ours" and _cell(each) == _cell(row)
+        )
+        for row in good
+        for name in ("forward", "both")
+        if row["rival"] == "ours" and name in row
+    }
+    rows = []
+    for row in good:
+        cells = [f"{row['n']:,}", str(row["dilation"]), row["rival"]]
+        for name in ("forward", "both"):
+            cells += _over(row, name)
+            least = fastest.get((*_cell(row), name)) if row["rival"] == "ours" and name in row else None
+            cells.append("" if least is None else judged(row[name]["ms"] / least, 1.0))
+        rows.append(cells)
+    columns = "forward, ms | over floor | over the fastest rival"
+    return [
+        "The floor is points and outputs once forward, and with backward both gradients and both sides of",
+        "the weights' gradient, at the speed of a plain copy. Rivals are compiled; one takes columns.",
+        "",
+        *_table(f"n | dilation | what | {columns} | {columns.replace('forward', 'with backward', 1)}", rows),
+    ]
+
+
+def _cell(row: Row) -> tuple[int, int]:
+    return row["n"], row["dilation"]
+
+
 def _cpu(record: Record, _: dict[str, Record]) -> list[str]:
     good = _good(record)
     rows = [
@@ -216,6 +249,7 @@ SECTIONS = {
     "rpc": Section(
         "RPC-Attention", "four iterations and four plain calls, 8 heads of 64, 65,536 points", _rpc
     ),
+    "local": Section("Mixing of neighbours", "15 taps, 128 features, 262,144 or 131,072 points", _local),
     "rows": Section(
         "Attention between rows of a table",
         "8 numeric columns of 16 features, depth 4, 4 heads, rank 16, 64 learned points, float32",
@@ -340,7 +374,7 @@ def _good(record: Record) -> list[Row]:
 
 def _left_out(record: Record) -> list[str]:
     """What failed, and why."""
-    cell = ("task", "n", "rival", "layer", "attention", "backend", "what")
+    cell = ("task", "n", "dilation", "rival", "layer", "attention", "backend", "what")
     failed = [
         f"- {', '.join(str(row[name]) for name in cell if name in row)}: {row['status']}"
         for row in record["rows"]

@@ -124,3 +124,25 @@ def _exponents(points: Tensor, frequencies: Tensor) -> Tensor:
 def _earlier(chunks: Tensor) -> Tensor:
     """Sums over the chunks before each, along the third axis from the end."""
     return F.pad(chunks, (0, 0, 0, 0, 1, 0))[..., :-1, :, :].cumsum(-3)
+
+
+def depthwise(x: Tensor, weight: Tensor, bias: Tensor, *, dilation: int) -> Tensor:
+    """Mixing of neighbours as a depthwise convolution: x (b, c, n), weight (k, c), an odd number of taps."""
+    taps, width = weight.shape
+    reach = taps // 2 * dilation
+    return F.conv1d(x, weight.mT.unsqueeze(1), bias, padding=reach, dilation=dilation, groups=width)
+
+
+def depthwise_rows(x: Tensor, weight: Tensor, bias: Tensor, *, dilation: int) -> Tensor:
+    """The same with points as rows, x (b, n, c), as the rest of a Transformer has them."""
+    return depthwise(x.mT, weight, bias, dilation=dilation).mT.contiguous()
+
+
+def shifted(x: Tensor, weight: Tensor, bias: Tensor, *, dilation: int) -> Tensor:
+    """The same as a sum of shifted points, which a compiler makes one kernel of."""
+    n, reach = x.shape[1], len(weight) // 2 * dilation
+    padded = F.pad(x, (0, 0, reach, reach))
+    made = bias.expand_as(x)
+    for tap, row in enumerate(weight):
+        made = made + row * padded[:, tap * dilation : tap * dilation + n]
+    return made

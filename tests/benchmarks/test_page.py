@@ -73,6 +73,13 @@ RECORDS: dict[str, dict[str, Any]] = {
         ]
     ),
     "causal": record([core(64, "linear, fla", 1.0, 2.0, 4.0)]),
+    "local": record(
+        [
+            {**core(64, "ours", 1.0, 3.0, 1.0), "dilation": 16},
+            {**core(64, "conv1d, points as rows", 4.0, 2.0, 1.0), "dilation": 16},
+            {**core(64, "shifted sums", 2.0, 6.0, 1.0), "dilation": 16},
+        ]
+    ),
     "cpu": record([{"n": 8, "ratio": 1.7, "lowest": 1.1, "highest": 2.4, "ours_per_point": 2.0}]),
     "ksvd": record(
         [
@@ -108,6 +115,9 @@ RECORDS: dict[str, dict[str, Any]] = {
         "| Image | linear | 6.000 | 2.00 | - | - |  |  |  |",
         "| 64 | RPC, ours | flash | 1.200 | 1.20 (at most 1.15: missed) | 3.000 | 1.50 |",
         "| 64 | linear, fla | 1.000 | 1.00 | 2.000 | 1.00 | 2.00 |",
+        "| 64 | 16 | ours | 1.000 | 1.00 | 0.50 (at most 1: pass) | 3.000 | 1.50 "
+        "| 1.50 (at most 1: missed) |",
+        "| 64 | 16 | shifted sums | 2.000 | 2.00 |  | 6.000 | 3.00 |  |",
         "| 8 | 1.7 (at least 1: pass) | 1.1 to 2.4 | 1.00 |",
         "| 1,000 | step | softmax | 3 | 2.0 | 12 |",
     ],

@@ -5,6 +5,7 @@ import pytest
 from benchmarks import rivals
 from kernelhead.ops import (
     linear_attention,
+    local_mix,
     nystrom_attention,
     performer_attention,
     primal_attention_moments,
@@ -49,3 +50,12 @@ def test_several_calls_of_softmax_attention(monkeypatch: pytest.MonkeyPatch) -> 
     assert_exact(
         rivals.sdpa("flash", causal=True, calls=2)(*SIDES), softmax_attention(query, key, once, causal=True)
     )
+
+
+@pytest.mark.parametrize("dilation", [1, 3])
+def test_neighbours(dilation: int) -> None:
+    x, weight, bias = points(2, 20, 6), points(5, 6, seed=1), points(6, seed=2)
+    ours = local_mix(x, weight, bias, dilation=dilation)
+    assert_exact(rivals.depthwise(x.mT, weight, bias, dilation=dilation).mT, ours)
+    for rival in (rivals.depthwise_rows, rivals.shifted):
+        assert_exact(rival(x, weight, bias, dilation=dilation), ours)
