@@ -12,7 +12,10 @@ from benchmarks.run import main
 from kernelhead.models import SequenceClassifier
 from kernelhead.nn import ksvd_penalty, record
 
-ATTENTIONS = ("primal", "softmax", "linear", "linear, plain bf16", "none")
+ATTENTIONS = (
+    "primal", "primal+", "softmax", "linear", "linear, plain bf16", "nystrom", "performer", "convolution",
+    "none",
+)  # fmt: skip
 # Batch, points, vocabulary, classes, rank.
 TASKS = {"Image": (256, 1024, 256, 10, 30), "ListOps": (32, 2048, 32, 10, 20), "Text": (32, 4096, 512, 2, 20)}
 
@@ -41,25 +44,28 @@ class PlainLinear(nn.Module):
         return output
 
 
+CONVOLUTION = {"attention": "none", "window": 15}  # neighbours in place of attention
 REPLACED = {"none": Nothing, "linear, plain bf16": PlainLinear}
 
 
 def measure(task: str, attention: str) -> Iterator[dict[str, Any]]:
     """A step of two layers of width 64, compiled, in bf16 by autocast, captured as a graph."""
     batch, n, vocabulary, classes, rank = TASKS[task]
+    chosen: dict[str, Any] = {"attention": "linear" if attention in REPLACED else attention}
+    chosen = CONVOLUTION if attention == "convolution" else chosen
     model = SequenceClassifier(
         classes,
         vocabulary=vocabulary,
         width=64,
         heads=2,
         inner=128,
-        attention="linear" if attention in REPLACED else attention,
         rank=rank,
-        landmarks=10 * rank,
+        landmarks=64 if attention == "nystrom" else 10 * rank,
         position="learned",
         longest=n,
         dropout=0.1,
         init="published",
+        **chosen,
     )
     if attention in REPLACED:
         for block in model.blocks:
@@ -71,7 +77,7 @@ def measure(task: str, attention: str) -> Iterator[dict[str, Any]]:
 
     def loss() -> Tensor:
         with torch.autocast("cuda", torch.bfloat16):
-            if attention != "primal":
+            if not attention.startswith("primal"):
                 return nn.functional.cross_entropy(model(x), target)
             with record(model) as tape:
                 scores = model(x)

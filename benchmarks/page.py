@@ -139,7 +139,7 @@ def _verdicts(found: dict[tuple[str, str], Row], task: str, theirs: Row) -> list
     rivals = [
         found[task, name]["time"]["ms"]
         for (of, name) in found
-        if of == task and name not in ("primal", "none")
+        if of == task and name not in ("primal", "primal+", "convolution", "none")
     ]
     return [
         judged(theirs["ms"] / time, STEP, least=True, digits=1) if "ms" in theirs else "-",
