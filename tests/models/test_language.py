@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from kernelhead.errors import BadInput, ShapeError, UnknownName
-from kernelhead.models import LanguageModel, Positions, sinusoids
+from kernelhead.models import LanguageModel, Positions, Sizes, build_attention, sinusoids
 from kernelhead.nn import PrimalAttention, SoftmaxAttention
 from kernelhead.rng import seeded
 from tests.inputs import keep, points
@@ -274,6 +274,8 @@ def test_layers_that_cannot_step_are_named() -> None:
 def test_attentions_without_a_causal_form_are_refused() -> None:
     with pytest.raises(BadInput, match="LanguageModel: attention 'nystrom' has no causal form"):
         language("nystrom")
+    with pytest.raises(BadInput, match="build_attention: attention 'nystrom' has no causal form"):
+        build_attention("nystrom", Sizes(8, 2, 2, 4, causal=True))
 
 
 @pytest.mark.parametrize("name", ["vocabulary", "width", "depth", "longest"])

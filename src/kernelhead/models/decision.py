@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from kernelhead.errors import BadInput
 from kernelhead.models.blocks import Block
 from kernelhead.models.registry import Sizes, build_attention, layer_names
-from kernelhead.nn import AbstractKernelAttention, Dropout, evaluating
+from kernelhead.nn import Dropout, evaluating
 from kernelhead.shapes import check_axes, check_mask, check_size
 
 TOKENS = 3  # of a step: return to go, observation, action
@@ -94,7 +94,11 @@ class DecisionTransformer(nn.Module):
             width, heads, rank, landmarks, causal=True, init=init, iterations=iterations, strength=strength
         )
         self.blocks = nn.ModuleList(
-            Block(_causal(name, sizes), inner=inner or 4 * width, dropout=dropout)
+            Block(
+                build_attention(name, sizes, who="DecisionTransformer"),
+                inner=inner or 4 * width,
+                dropout=dropout,
+            )
             for name in layer_names(attention, depth)
         )
         self.head = nn.Linear(width, actions)
@@ -198,10 +202,3 @@ def action_loss(model: nn.Module, steps: tuple[Tensor, ...], actions: Tensor) ->
     *_, mask = steps
     missed = (model(*steps) - actions).masked_fill(~mask.unsqueeze(-1), 0).square().mean(-1)
     return missed.sum() / mask.sum().clamp_min(1)
-
-
-def _causal(name: str, sizes: Sizes) -> AbstractKernelAttention:
-    layer = build_attention(name, sizes)
-    if not getattr(layer, "causal", False):
-        raise BadInput(f"DecisionTransformer: attention {name!r} has no causal form")
-    return layer

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from kernelhead.errors import BadInput
 from kernelhead.models.blocks import Block, Positions
 from kernelhead.models.registry import Sizes, build_attention, layer_names
-from kernelhead.nn import AbstractKernelAttention, Dropout, evaluating
+from kernelhead.nn import Dropout, evaluating
 from kernelhead.rng import generator
 from kernelhead.shapes import check_mask, check_size
 
@@ -99,7 +99,9 @@ class LanguageModel(nn.Module):
         self.scale = sqrt(width) if position == "sinusoidal" else 1.0
         self.positions = Positions(width, kind=position, longest=longest)
         self.blocks = nn.ModuleList(
-            Block(_causal(name, sizes), inner=inner or 4 * width, dropout=dropout)
+            Block(
+                build_attention(name, sizes, who="LanguageModel"), inner=inner or 4 * width, dropout=dropout
+            )
             for name in layer_names(attention, depth)
         )
         self.final_norm, self.dropout = nn.LayerNorm(width), Dropout(dropout)
@@ -200,13 +202,6 @@ class LanguageModel(nn.Module):
     def _scored(self, x: Tensor) -> Tensor:
         weight = self.embedding.weight if self.head is None else self.head.weight
         return nn.functional.linear(self.final_norm(x), weight)
-
-
-def _causal(name: str, sizes: Sizes) -> AbstractKernelAttention:
-    layer = build_attention(name, sizes)
-    if not getattr(layer, "causal", False):
-        raise BadInput(f"LanguageModel: attention {name!r} has no causal form")
-    return layer
 
 
 def _through(block: Any, x: Tensor, state: Any) -> tuple[Tensor, Any]:

@@ -134,15 +134,21 @@ def _filled(names: list[str], depth: int) -> list[str]:
     return [*rest[: at - 1], *[names[at - 1]] * (depth - len(rest)), *rest[at - 1 :]]
 
 
-def build_attention(name: str, sizes: Sizes) -> AbstractKernelAttention:
+def build_attention(name: str, sizes: Sizes, *, who: str = "build_attention") -> AbstractKernelAttention:
     """One attention by its name.
 
     Args:
+        name: such as "primal"; see `ATTENTIONS`.
         sizes: what its builder may use.
+        who: asks, for a complaint.
 
     Raises:
         UnknownName: no attention has that name.
+        BadInput: it has no causal form, and is asked for one.
     """
     if name not in ATTENTIONS:
-        raise unknown("build_attention", "attention", name, ATTENTIONS)
-    return ATTENTIONS[name](sizes)
+        raise unknown(who, "attention", name, ATTENTIONS)
+    layer = ATTENTIONS[name](sizes)
+    if sizes.causal and not getattr(layer, "causal", False):
+        raise BadInput(f"{who}: attention {name!r} has no causal form")
+    return layer
