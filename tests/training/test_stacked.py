@@ -73,6 +73,20 @@ def close(one: Run, other: Run, made: Any, alone: Any) -> None:
         torch.testing.assert_close(one.model(*inputs), other.model(*inputs), rtol=1e-6, atol=1e-8)
 
 
+@pytest.mark.slow
+@pytest.mark.plain
+def test_a_stack_that_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = torch.compile  # without a compiler for code, and with all that comes before it
+    monkeypatch.setattr(
+        torch, "compile", lambda function, dynamic: chosen(function, dynamic=dynamic, backend="aot_eager")
+    )
+    stacked, plain = (
+        [series_run("primal", seed, compiled=way) for seed in range(2)] for way in (True, False)
+    )
+    for run, twin, made, alone in zip(stacked, plain, fit_runs(stacked), fit_runs(plain), strict=True):
+        close(run, twin, made, alone)
+
+
 @pytest.mark.parametrize("attention", ["softmax", "primal", "primal+", "linear"])
 @pytest.mark.parametrize(
     "changed",
