@@ -6,11 +6,11 @@ from torch import Tensor
 
 from kernelhead.ops.triton import local_library as library
 from tests.inputs import points
+from tests.ops.triton.interpreter import precisions
 from tests.ops.triton.local_cases import CASES, Case, check
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(("name", "dtype"), precisions(CASES, ("few", "several tiles")))
 def test_kernels(name: str, dtype: torch.dtype) -> None:
     check(CASES[name], dtype, "cpu")
 

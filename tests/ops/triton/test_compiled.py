@@ -21,7 +21,10 @@ LAUNCHED = {
     for file in Path(primal.__file__).parent.glob("*.py")
     for name in re.findall(r"(\w+)\[\(", file.read_text())
 }
-DTYPES = [torch.float32, torch.bfloat16, pytest.param(torch.float16, marks=pytest.mark.long)]
+DTYPES = [
+    torch.bfloat16,
+    *(pytest.param(dtype, marks=pytest.mark.long) for dtype in (torch.float32, torch.float16)),
+]
 
 
 @pytest.fixture

@@ -16,7 +16,12 @@ from tests.tolerance import assert_within
 
 @pytest.mark.slow
 def test_the_interpreter_runs_the_same_kernels() -> None:
-    assert interpreted("interpreted_local.py") == 2 * len(CASES) + 3
+    assert interpreted("interpreted_local.py") == len(CASES) + 5
+
+
+@pytest.mark.long
+def test_the_interpreter_runs_them_in_half_precision() -> None:
+    assert interpreted("interpreted_local.py", "-m", "long") == len(CASES) - 2
 
 
 def test_the_backend_is_eager_where_the_kernels_do_not_fit() -> None:
