@@ -81,6 +81,7 @@ def test_thinned() -> None:
     assert not torch.equal(kept, thinned(x, 0.2) != 0)
 
 
+@pytest.mark.plain
 def test_a_seed_gives_the_same_draws_traced_or_not() -> None:
     x, made = torch.ones(3, 70), []
     for run in (thinned, torch.compile(thinned, fullgraph=True, backend="aot_eager")):

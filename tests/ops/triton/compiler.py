@@ -28,8 +28,11 @@ KINDS = {
 
 
 def _type_of(value: object) -> str:
+    """How the launcher calls what it is given: nothing, and a size of one, are part of the code."""
     if isinstance(value, Tensor):
         return f"*{KINDS[value.dtype]}"
+    if value is None or (isinstance(value, int) and value == 1):
+        return "constexpr"
     return "i32" if isinstance(value, int) else "fp32"
 
 
@@ -41,13 +44,17 @@ def launches_compile() -> Iterator[set[str]]:
     def compiled(kernel: Any, *args: object, grid: object, warmup: bool, **options: object) -> None:
         given = dict(zip([each.name for each in kernel.params], args, strict=False))
         given |= {each.name: options.pop(each.name) for each in kernel.params if each.name in options}
-        fixed = {each.name for each in kernel.params if each.is_constexpr or given[each.name] is None}
         types = {
-            name: "constexpr" if name in fixed else _type_of(value)
-            for name, value in ((each.name, given[each.name]) for each in kernel.params)
+            each.name: "constexpr" if each.is_constexpr else _type_of(given[each.name])
+            for each in kernel.params
         }
-        values = {(at,): given[each.name] for at, each in enumerate(kernel.params) if each.name in fixed}
-        triton.compile(ASTSource(kernel, types, values, {}), target=TARGET, options=options)
+        values = {(at,): given[name] for at, (name, kind) in enumerate(types.items()) if kind == "constexpr"}
+        even = {
+            (at,): [["tt.divisibility", 16]]
+            for at, (name, kind) in enumerate(types.items())
+            if kind.startswith("*") or (kind == "i32" and given[name] % 16 == 0)
+        }
+        triton.compile(ASTSource(kernel, types, values, even), target=TARGET, options=options)
         names.add(f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__}")
 
     with patch.object(JITFunction, "run", compiled):

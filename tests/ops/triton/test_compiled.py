@@ -100,9 +100,9 @@ def _pursuit(dtype: torch.dtype) -> None:
 
 
 def _neighbours(dtype: torch.dtype) -> None:
-    for name in ("few", "several tiles"):
+    for name in ("one point", "few", "several tiles"):
         case = local_cases.CASES[name]
         x, weight, bias = case.inputs(dtype, "cpu")
-        local.mix(x, weight, bias, case.dilation, 1, False)
-        local.mix(x, weight, None, case.dilation, 1, True)
-        local.weigh(x, torch.zeros_like(x), case.taps, case.dilation, 1)
+        local.mix(x, weight, bias, case.dilation, case.taps // 2, False)
+        local.mix(x, weight, None, case.dilation, case.taps // 2, True)
+        local.weigh(x, torch.zeros_like(x), case.taps, case.dilation, case.taps // 2)
