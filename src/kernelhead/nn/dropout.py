@@ -11,8 +11,8 @@ RANGE = 2**31
 class Dropout(nn.Dropout):
     """`torch.nn.Dropout`; compiled for a GPU, one word is drawn a call and hashed with every entry's place.
 
-    A compiler would draw four words for every entry, by some eighty operations, and keep one of them: more
-    than all else that small models do to an entry.
+    The compiler's own dropout runs all rounds of Philox for every entry, and keeps one of the four words
+    that they make; a hash is some ten operations, and is made again for the gradient, so no mask is kept.
 
     Example:
         >>> Dropout(0.5).eval()(torch.ones(3))
