@@ -38,11 +38,13 @@ def read_plan(path: Path) -> list[Asked]:
     """
     tasks = read_json(path).get("tasks")
     for task in tasks if isinstance(tasks, list) else [tasks]:
-        if not isinstance(task, dict) or not {"field", "seeds"} <= task.keys() or not task["seeds"]:
+        seeds = task.get("seeds") if isinstance(task, dict) and "field" in task else None
+        whole = isinstance(seeds, list) and all(isinstance(seed, int) and seed >= 0 for seed in seeds)
+        if not seeds or not whole:
             raise BadInput(
                 f"{path}: {task!r} is no task, expected `tasks`, a list of objects with field and seeds"
             )
-    return list(tasks or ())
+    return list(tasks)
 
 
 def run_task(task: Asked, out: Path, commit: str | None, workers: int) -> None:
@@ -104,6 +106,8 @@ def main() -> int:
     words = [str(asked.plan), str(asked.out), "--workers", str(asked.workers)]
     words += [] if asked.commit is None else ["--commit", asked.commit]
     try:
+        if asked.workers < 1:
+            raise BadInput(f"workers is {asked.workers}, expected a whole number of at least 1")
         if asked.one is None:
             asked.out.mkdir(parents=True, exist_ok=True)
             return min(run_all(read_plan(asked.plan), words, asked.workers, asked.seconds), 1)

@@ -49,3 +49,14 @@ def test_what_is_refused() -> None:
         local_mix(x, weight[:, :2], bias)
     with pytest.raises(BadInput, match="local_mix: dilation is 0"):
         local_mix(x, weight, bias, dilation=0)
+    with pytest.raises(BadInput, match="local_mix: taps is 0"):
+        local_mix(x, weight[:0], bias)
+    with pytest.raises(BadInput, match=r"local_mix: `x` is torch\.int64, expected floating-point"):
+        local_mix(x.long(), weight, bias)
+
+
+def test_no_points_are_no_points() -> None:
+    _, weight, bias = given()
+    made = local_mix(torch.zeros(2, 0, 5, dtype=weight.dtype), weight.requires_grad_(), bias)
+    assert made.shape == (2, 0, 5)
+    assert torch.autograd.grad(made.sum(), weight)[0].eq(0).all()

@@ -259,7 +259,12 @@ def test_a_plan_of_tasks_side_by_side(tmp_path: Path) -> None:
     assert late.stdout.startswith("ended: ")
 
 
-@pytest.mark.parametrize("tasks", [{}, 3, [{"field": "transport"}], [{"field": "transport", "seeds": []}]])
+NAMED = [{"field": "transport", "seeds": ["first"]}]
+
+
+@pytest.mark.parametrize(
+    "tasks", [{}, 3, [{"field": "transport"}], [{"field": "transport", "seeds": []}], NAMED]
+)
 def test_a_plan_that_is_none(tasks: object, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(json.dumps({"tasks": tasks}))
     read_plan = runpy.run_path(str(ROOT / "scripts" / "side_by_side.py"))["read_plan"]
@@ -268,6 +273,8 @@ def test_a_plan_that_is_none(tasks: object, tmp_path: Path) -> None:
 
 
 def test_no_plan_is_a_sentence(tmp_path: Path) -> None:
+    made = side_by_side({"tasks": []}, tmp_path, "--workers", "0")
+    assert made.stderr == "side_by_side: workers is 0, expected a whole number of at least 1\n"
     made = side_by_side({"tasks": [3]}, tmp_path)
     assert (made.returncode, made.stdout) == (2, "")
     assert (

@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from kernelhead.errors import BadInput
 from kernelhead.ops.backends import local_backend
 from kernelhead.ops.eager import local as eager
 from kernelhead.shapes import check_axes, check_size
@@ -24,7 +25,7 @@ def local_mix(x: Tensor, weight: Tensor, bias: Tensor, *, dilation: int = 1, cau
 
     Raises:
         ShapeError: two axes disagree.
-        BadInput: `dilation` is not a positive whole number.
+        BadInput: `dilation` is not a positive whole number, there is no tap, or points are whole numbers.
 
     Example:
         >>> import torch
@@ -36,8 +37,13 @@ def local_mix(x: Tensor, weight: Tensor, bias: Tensor, *, dilation: int = 1, cau
     """
     check_axes("local_mix", x=(x, "b n c"), weight=(weight, "k c"), bias=(bias, "c"))
     check_size("local_mix", "dilation", dilation)
+    check_size("local_mix", "taps", len(weight))
+    if not x.is_floating_point():
+        raise BadInput(f"local_mix: `x` is {x.dtype}, expected floating-point numbers")
     if local_backend(x, weight) == "triton":
         from kernelhead.ops.triton import local_library as library
 
         return library.local_mix(x, weight, bias, dilation, causal)
+    if x.numel() == 0:  # which a convolution does not take
+        return (x * weight.sum(0) + bias).to(x.dtype)
     return eager.local_mix(x, weight, bias, dilation, causal)
