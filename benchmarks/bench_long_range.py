@@ -44,15 +44,17 @@ class PlainLinear(nn.Module):
         return output
 
 
-CONVOLUTION = {"attention": "none", "window": 15}  # neighbours in place of attention
 REPLACED = {"none": Nothing, "linear, plain bf16": PlainLinear}
+# What a model is built with where its attention's name does not say it.
+BUILT: dict[str, dict[str, Any]] = {
+    **{name: {"attention": "linear"} for name in REPLACED},
+    "convolution": {"attention": "none", "window": 15},
+}
 
 
 def measure(task: str, attention: str) -> Iterator[dict[str, Any]]:
     """A step of two layers of width 64, compiled, in bf16 by autocast, captured as a graph."""
     batch, n, vocabulary, classes, rank = TASKS[task]
-    chosen: dict[str, Any] = {"attention": "linear" if attention in REPLACED else attention}
-    chosen = CONVOLUTION if attention == "convolution" else chosen
     model = SequenceClassifier(
         classes,
         vocabulary=vocabulary,
@@ -65,7 +67,7 @@ def measure(task: str, attention: str) -> Iterator[dict[str, Any]]:
         longest=n,
         dropout=0.1,
         init="published",
-        **chosen,
+        **BUILT.get(attention, {"attention": attention}),
     )
     if attention in REPLACED:
         for block in model.blocks:

@@ -165,23 +165,14 @@ def _rpc(record: Record, _: dict[str, Record]) -> list[str]:
 
 def _local(record: Record, _: dict[str, Record]) -> list[str]:
     good = _good(record)
-    fastest = {
-        (row["n"], row["dilation"], name): min(
-            each[name]["ms"]
-            for each in good
-            if name in each and each["rival"] != "ours" and _cell(each) == _cell(row)
-        )
-        for row in good
-        for name in ("forward", "both")
-        if row["rival"] == "ours" and name in row
-    }
     rows = []
     for row in good:
         cells = [f"{row['n']:,}", str(row["dilation"]), row["rival"]]
+        beside = [each for each in good if (each["n"], each["dilation"]) == (row["n"], row["dilation"])]
         for name in ("forward", "both"):
-            cells += _over(row, name)
-            least = fastest.get((*_cell(row), name)) if row["rival"] == "ours" and name in row else None
-            cells.append("" if least is None else judged(row[name]["ms"] / least, 1.0))
+            times = [each[name]["ms"] for each in beside if name in each and each["rival"] != "ours"]
+            held = row["rival"] == "ours" and name in row and times
+            cells += [*_over(row, name), judged(row[name]["ms"] / min(times), 1.0) if held else ""]
         rows.append(cells)
     columns = "forward, ms | over floor | over the fastest rival"
     return [
@@ -190,10 +181,6 @@ def _local(record: Record, _: dict[str, Record]) -> list[str]:
         "",
         *_table(f"n | dilation | what | {columns} | {columns.replace('forward', 'with backward', 1)}", rows),
     ]
-
-
-def _cell(row: Row) -> tuple[int, int]:
-    return row["n"], row["dilation"]
 
 
 def _cpu(record: Record, _: dict[str, Record]) -> list[str]:

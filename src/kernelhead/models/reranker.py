@@ -10,7 +10,7 @@ from kernelhead.errors import BadInput
 from kernelhead.models.blocks import Block
 from kernelhead.models.ranking import Ranking, expanded_sides, first_round, list_affinity, list_items
 from kernelhead.models.registry import Sizes, build_attention, layer_names
-from kernelhead.nn import SoftmaxAttention, evaluating
+from kernelhead.nn import Dropout, SoftmaxAttention, evaluating
 from kernelhead.shapes import check_mask, check_size, zeroed
 
 
@@ -73,7 +73,7 @@ class RerankerModel(nn.Module):
             )
             for layer, name in enumerate(names)
         )
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         for module in self.modules():
             if isinstance(module, SoftmaxAttention):
                 module.dropout = dropout

@@ -111,7 +111,7 @@ class SequenceClassifier(nn.Module):
             )
         self.channels, self.vocabulary, self.longest, self.pooling = channels, vocabulary, longest, pooling
         self.activation, self.patch = activation, patch
-        longest = -(-longest // patch)
+        self.places = longest = -(-longest // patch)
         self.embedding: nn.Module
         if channels is not None:
             self.embedding = nn.Linear(check_size(who, "channels", channels), width)
@@ -201,7 +201,7 @@ class SequenceClassifier(nn.Module):
         if self.pooling == "cls":
             return x[:, 0]
         if self.pooling == "flatten":
-            return nn.functional.pad(x, (0, 0, 0, -(-self.longest // self.patch) - x.shape[1])).flatten(1)
+            return nn.functional.pad(x, (0, 0, 0, self.places - x.shape[1])).flatten(1)
         if self.pooling == "mean":
             return x.mean(1) if mask is None else x.sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
         if mask is None:

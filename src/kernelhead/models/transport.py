@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput
-from kernelhead.nn import WideAttention
+from kernelhead.nn import Dropout, WideAttention
 from kernelhead.shapes import check_axes, check_size
 
 EPSILON = 1e-6  # of norms in a block
@@ -143,9 +143,9 @@ class CloudBlock(nn.Module):
         super().__init__()
         self.attention = WideAttention(width, heads=heads, head_width=head_width, dropout=dropout)
         self.attention_norm, self.forward_norm = (nn.LayerNorm(width, eps=EPSILON) for _ in range(2))
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.feed_forward = nn.Sequential(
-            nn.Linear(width, inner), nn.ReLU(), nn.Dropout(dropout), nn.Linear(inner, width)
+            nn.Linear(width, inner), nn.ReLU(), Dropout(dropout), nn.Linear(inner, width)
         )
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
@@ -202,7 +202,7 @@ class CloudClassifier(nn.Module):
             )
         )
         self.head = nn.Sequential(
-            nn.Linear(width, hidden), nn.ReLU(), nn.Dropout(head_dropout), nn.Linear(hidden, classes)
+            nn.Linear(width, hidden), nn.ReLU(), Dropout(head_dropout), nn.Linear(hidden, classes)
         )
 
     def forward(self, x: Tensor) -> Tensor:

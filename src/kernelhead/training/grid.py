@@ -249,16 +249,14 @@ class Task:
             "error": error,
             "machine": machine(),
             **found,
-            **{name: count for name, count in self._beside().items() if count > 1},
+            # What shared the machine: seconds hang on it.
+            **({"together": self.together} if self.together > 1 else {}),
+            **({"workers": self.workers} if self.workers > 1 else {}),
             "versions": versions(),
             "commit": self.commit,
             "date": datetime.now(UTC).date().isoformat(),
             "recipe": dict(job.recipe),
         }
-
-    def _beside(self) -> dict[str, int]:
-        """Jobs that shared a machine, which its seconds hang on."""
-        return {"together": self.together, "workers": self.workers}
 
     def lost(self, job: Job, why: str) -> Row:
         """The row of a job whose process died."""

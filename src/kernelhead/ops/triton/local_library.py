@@ -28,25 +28,21 @@ def _(x: Tensor, weight: Tensor, bias: Tensor, dilation: int, own: int) -> Tenso
     return x.new_empty(x.shape)
 
 
-@torch.library.custom_op("kernelhead::local_mix_backward", mutates_args=())
-def traced_backward(
+def _gradients(
     x: Tensor, weight: Tensor, grad: Tensor, dilation: int, own: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of points, weights and bias; the last in the type of the weights."""
-    return _gradients(x, weight, grad, dilation, own)
+    grad = grad if grad.stride(-1) == 1 else grad.contiguous()
+    sums = local.weigh(x, grad, len(weight), dilation, own).to(weight.dtype)
+    return local.mix(grad, weight, None, dilation, own, True), sums[:-1].contiguous(), sums[-1].clone()
+
+
+traced_backward = torch.library.custom_op("kernelhead::local_mix_backward", _gradients, mutates_args=())
 
 
 @traced_backward.register_fake
 def _(x: Tensor, weight: Tensor, grad: Tensor, dilation: int, own: int) -> tuple[Tensor, Tensor, Tensor]:
     return x.new_empty(x.shape), torch.empty_like(weight), weight.new_empty(weight.shape[1:])
-
-
-def _gradients(
-    x: Tensor, weight: Tensor, grad: Tensor, dilation: int, own: int
-) -> tuple[Tensor, Tensor, Tensor]:
-    grad = grad if grad.stride(-1) == 1 else grad.contiguous()
-    sums = local.weigh(x, grad, len(weight), dilation, own).to(weight.dtype)
-    return local.mix(grad, weight, None, dilation, own, True), sums[:-1].contiguous(), sums[-1].clone()
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
