@@ -1,13 +1,15 @@
 """Dropout: the plain one but where it is compiled for a GPU, and draws there that are as good as any."""
 
+import re
 from math import sqrt
 
 import pytest
 import torch
 from torch import nn
+from torch._inductor.utils import run_and_get_code
 
 from kernelhead.nn import Dropout
-from kernelhead.nn.dropout import scrambled, thinned
+from kernelhead.nn.dropout import SPREAD, scrambled, thinned
 
 N = 2**18
 PLACES = torch.arange(N, dtype=torch.int32)
@@ -25,7 +27,8 @@ def centred(value: int, p: float) -> torch.Tensor:
 
 def murmur(place: int, value: int) -> int:
     """The same by whole numbers without a sign."""
-    made = (place * 0x9E3779B1 & 0xFFFFFFFF) ^ value
+    made = place ^ value
+    made = ((made ^ made >> 16) * 0x9E3779B1 & 0xFFFFFFFF) ^ value
     for shift, factor in ((16, 0x85EBCA6B), (13, 0xC2B2AE35)):
         made = (made ^ made >> shift) * factor & 0xFFFFFFFF
     return (made ^ made >> 16) & 0x7FFFFFFF
@@ -88,6 +91,21 @@ def test_a_seed_gives_the_same_draws_traced_or_not() -> None:
         torch.manual_seed(3)
         made.append(run(x, 0.4))
     assert torch.equal(*made)
+
+
+@pytest.mark.plain
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_compiler_folds_nothing_into_numbers_of_more_than_32_bits() -> None:
+    """Triton refuses them, and places of a tensor of several axes are sums of multiples."""
+
+    def sums(x: torch.Tensor) -> torch.Tensor:
+        return thinned(x, 0.1).sum(-1)
+
+    _, (code,) = run_and_get_code(torch.compile(sums, dynamic=False), torch.ones(64, 64))
+    kernel = code.partition("extern")[2].partition("def call")[0]
+    numbers = [int(each) for each in re.findall(r"(?<![.\d])-?\d{6,}", kernel)]
+    assert SPREAD in numbers
+    assert all(abs(each) < 2**32 for each in numbers)
 
 
 def test_models_of_a_stack_draw_apart() -> None:

@@ -47,7 +47,9 @@ def scrambled(places: Tensor, word: Tensor) -> Tensor:
 
     Shapes: places (...), word (), both int32; returns (...), int32.
     """
-    made = (places * SPREAD) ^ word
+    # A compiler would fold places that are only multiplied into numbers of more than 32 bits.
+    made = places ^ word
+    made = ((made ^ ((made >> 16) & 0xFFFF)) * SPREAD) ^ word
     made = (made ^ ((made >> 16) & 0xFFFF)) * FIRST
     made = (made ^ ((made >> 13) & 0x7FFFF)) * SECOND
     return (made ^ ((made >> 16) & 0xFFFF)) & (RANGE - 1)
