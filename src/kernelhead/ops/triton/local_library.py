@@ -12,8 +12,8 @@ from kernelhead.ops.triton import local
 def local_mix(x: Tensor, weight: Tensor, bias: Tensor, dilation: int, causal: bool) -> Tensor:
     """Sums over taps of a weight times the point that far away, (b, n, c); all sums in float32."""
     own = len(weight) - 1 if causal else len(weight) // 2
-    run = traced_mix if torch.compiler.is_compiling() else _Mix.apply
-    made: Tensor = run(x, weight.contiguous(), bias, dilation, own)
+    given = x, weight.contiguous(), bias, dilation, own
+    made: Tensor = traced_mix(*given) if torch.compiler.is_compiling() else _Mix.apply(*given)
     return made
 
 
