@@ -10,7 +10,8 @@ from kernelhead.data import Tokens
 from kernelhead.errors import BadInput, UnknownName
 from kernelhead.training import lra
 from kernelhead.training.grid import Job
-from kernelhead.training.lra import lra_jobs, lra_run
+from kernelhead.training.lra import Settings, lra_jobs, lra_run, token_loss
+from kernelhead.training.views import moved, turned
 
 ROOT = Path(__file__).parents[2]
 
@@ -67,6 +68,39 @@ def test_a_job_with_neighbours_and_modes(monkeypatch: pytest.MonkeyPatch) -> Non
     more = {"inner": 16, "landmarks": 6, "modes": 2, "window": 3, "dilations": "1,2", "drop_path": 0.1}
     made = lra_run(Job("lra", "ListOps", "kernelhead", "clean", 0, {**recipe, **more, "smoothing": 0.1}))
     assert made.figures["valid_accuracy"] > 0.7
+
+
+def squares(split: str, root: Path | None, count: int) -> Tokens:
+    """Pictures of 4 by 4 pixels, whose class is which tokens they have more of."""
+    draws = np.random.default_rng({"train": 0, "validation": 1, "test": 2}[split])
+    x = draws.integers(0, 2, (64, 16)).astype(np.uint8)
+    return Tokens("squares", x, (x.sum(1) > 8).astype(np.int64), np.full(64, 16), 2, ("few", "many"))
+
+
+def test_a_job_on_pictures_that_are_moved_and_turned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(lra_run.__globals__["READERS"], "Image", squares)
+    recipe = {"attention": "softmax", "steps": 80, "batch": 16, "every": 40, "lr": 3e-3, "width": 16}
+    views = {"mirror": True, "turn": True, "smoothing": 0.1}
+    made = lra_run(Job("lra", "Image", "softmax", "clean", 0, {**recipe, **views}))
+    assert made.figures["valid_accuracy"] > 0.8
+
+
+@pytest.mark.parametrize("settings", [{"shift": 2}, {"mirror": True}, {"turn": True}])
+def test_other_sequences_are_not_moved(settings: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(lra_run.__globals__["READERS"], "ListOps", drawn)
+    with pytest.raises(BadInput, match=r"ListOps has shift .* none of them but for Image and Pathfinder"):
+        lra_run(Job("lra", "ListOps", "softmax", "clean", 0, {"attention": "softmax", **settings}))
+
+
+def test_the_loss_is_that_of_what_is_shown() -> None:
+    tokens, targets = torch.arange(32).view(2, 16), torch.tensor([0, 1])
+    net = torch.nn.Linear(16, 2)
+    net.register_forward_pre_hook(lambda _, given: given[0].float())
+    torch.manual_seed(0)
+    found = token_loss(Settings(shift=1, turn=True), "Image", 16)(net, (tokens,), targets)
+    torch.manual_seed(0)
+    shown = turned(moved(tokens.view(2, 1, 4, 4), shift=1, mirror=False)).flatten(1)
+    assert found == torch.nn.functional.cross_entropy(net(shown), targets)
 
 
 def test_whole_sequences_have_no_mask() -> None:

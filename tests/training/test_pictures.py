@@ -23,10 +23,10 @@ from kernelhead.training.pictures import (
     image_loss,
     image_run,
     mixed,
-    moved,
     sampled,
 )
 from kernelhead.training.resident import fit_resident
+from kernelhead.training.views import moved
 from tests.tolerance import assert_exact
 
 RECIPES = Path(__file__).parents[2] / "recipes" / "image.toml"
@@ -200,25 +200,6 @@ def test_a_captured_step_mixes(compiled: bool) -> None:
     loss = image_loss(settings, classes=2, device=x.device)
     fitted = fit_resident(model, x, y, Course(60, 16, lr=3e-3, ema=0.9), loss=loss, compiled=compiled)
     assert np.mean(fitted.losses[-10:]) < np.mean(fitted.losses[:10])
-
-
-def test_a_moved_image_is_a_window_of_it_in_black_or_mirrored() -> None:
-    x = torch.arange(1, 13, dtype=torch.uint8).view(1, 1, 3, 4).repeat(64, 2, 1, 1)
-    with seeded(0):
-        made = moved(x, shift=1, mirror=True)
-    assert made.shape == x.shape
-    assert made.dtype == torch.uint8
-    around = nn.functional.pad(x[0], (1,) * 4)
-    windows = [around[:, down : down + 3, aside : aside + 4] for down in range(3) for aside in range(3)]
-    known = {tuple(each.flatten().tolist()) for window in windows for each in (window, window.flip(-1))}
-    found = {tuple(each.flatten().tolist()) for each in made}
-    assert found <= known
-    assert len(found) > 12
-
-
-def test_no_shift_and_no_mirror_change_nothing() -> None:
-    x = torch.randint(0, 256, (3, 1, 4, 5), dtype=torch.uint8)
-    assert torch.equal(moved(x, shift=0, mirror=False), x)
 
 
 def test_channels_are_standardised_by_the_training_part() -> None:

@@ -14,7 +14,7 @@ from kernelhead.rng import seeded
 from kernelhead.training import streamed
 from kernelhead.training.course import Course
 from kernelhead.training.lra import accuracy
-from kernelhead.training.pictures import Standardised, moved
+from kernelhead.training.pictures import Standardised
 from kernelhead.training.resident import fit_resident
 from kernelhead.training.steps import Loss
 from kernelhead.training.streamed import (
@@ -26,6 +26,7 @@ from kernelhead.training.streamed import (
     sampled_pixels,
     streamed_accuracy,
 )
+from kernelhead.training.views import moved
 
 CPU = torch.device("cpu")
 

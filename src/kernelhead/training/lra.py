@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
+from math import isqrt
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,13 @@ from kernelhead.data import Tokens, as_tokens, read_images, read_listops, read_r
 from kernelhead.errors import BadInput
 from kernelhead.models import SequenceClassifier
 from kernelhead.rng import seeded
+from kernelhead.shapes import check_size
 from kernelhead.training.grid import Job, Outcome
-from kernelhead.training.resident import fit_resident, scores_of
+from kernelhead.training.resident import cross_entropy, fit_resident, scores_of
 from kernelhead.training.settings import course_of, jobs_from, settings_from
+from kernelhead.training.steps import Inputs, Loss
 from kernelhead.training.table import Goal, Page
+from kernelhead.training.views import moved, turned
 
 Reader = Callable[[str, Path | None, int], Tokens]
 FIRST = "first token"
@@ -50,6 +54,7 @@ def _pathfinder(split: str, root: Path | None, _: int) -> Tokens:
 
 
 READERS: dict[str, Reader] = {"ListOps": _listops, "Text": _text, "Image": _image, "Pathfinder": _pathfinder}
+PICTURES = "Image", "Pathfinder"
 
 
 @lru_cache(maxsize=3)
@@ -64,7 +69,9 @@ class Settings:
 
     On a GPU the loss is `compiled` or not; `drawn` is how many training lists ListOps has, 0 for those of
     the folder. `landmarks` are ten times the rank where 0, `modes` as many as landmarks, `dilations` of
-    `window` are those of one layer after another, over and over, joined by commas.
+    `window` are those of one layer after another, over and over, joined by commas. Of images alone, in
+    training: `shift` is the most pixels that one is moved each way, `mirror` whether half are mirrored,
+    `turn` whether they lie in any of the eight ways of a square.
     """
 
     attention: str = "softmax"
@@ -98,8 +105,12 @@ class Settings:
     ema: float = 0.0
     position: str = "learned"
     patch: int = 1
+    shift: int = 0
+    mirror: bool = False
+    turn: bool = False
 
     def __post_init__(self) -> None:
+        check_size("lra", "shift", self.shift, least=0)
         if not all(each.strip().isdecimal() and int(each) for each in self.dilations.split(",")):
             raise BadInput(f"lra: dilations are {self.dilations!r}, expected such as '1,4,16'")
 
@@ -172,6 +183,7 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
         x,
         y,
         course,
+        loss=token_loss(settings, job.data, train.longest),
         compiled=settings.compiled and device.type == "cuda",
         watch=lambda net: accuracy(net, watched, labels, precision=course.precision),
         every=settings.every,
@@ -185,6 +197,34 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
         "train_cases": float(len(train)),
     }
     return Outcome(figures, sum(each.numel() for each in model.parameters()))
+
+
+def token_loss(settings: Settings, data: str, longest: int) -> Loss:
+    """Cross-entropy of sequences as training shows them: those of images moved, mirrored and turned.
+
+    Raises:
+        BadInput: sequences that are no images are to be moved.
+    """
+    plain = partial(cross_entropy, smoothing=settings.smoothing)
+    if not (settings.shift or settings.mirror or settings.turn):
+        return plain
+    if data not in PICTURES:
+        raise BadInput(
+            f"lra: {data} has shift {settings.shift}, mirror {settings.mirror}, turn {settings.turn}; "
+            f"expected none of them but for {' and '.join(PICTURES)}"
+        )
+    side = isqrt(longest)
+
+    def loss(net: nn.Module, x: Inputs, targets: Tensor) -> Tensor:
+        (tokens,) = x
+        shown = tokens.view(-1, 1, side, side)
+        if settings.shift or settings.mirror:
+            shown = moved(shown, shift=settings.shift, mirror=settings.mirror)
+        if settings.turn:
+            shown = turned(shown)
+        return plain(net, (shown.flatten(1),), targets)
+
+    return loss
 
 
 def _first_token(train: Tokens, valid: Tokens, test: Tokens) -> Outcome:

@@ -21,6 +21,7 @@ from kernelhead.training.settings import course_of, jobs_from, settings_from
 from kernelhead.training.steps import Loss, Watch
 from kernelhead.training.streamed import fit_streamed, fits, sampled_pixels, streamed_accuracy
 from kernelhead.training.table import Goal, Page
+from kernelhead.training.views import moved
 
 VARIANTS = ("softmax", "primal", "primal+", "linear")
 SOURCES = {"MNIST": "mnist", "CIFAR-10 grey": "cifar10-gray", "CIFAR-10 colour": "cifar10"}
@@ -124,34 +125,6 @@ class Standardised(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The model's answer."""
         return self.model((x.float() - self.mean) / self.deviation)
-
-
-def moved(x: Tensor, *, shift: int, mirror: bool) -> Tensor:
-    """Images moved by up to `shift` pixels each way, black coming in, and half of them mirrored.
-
-    Draws are those of the device's global generator, one for each image.
-
-    Shapes: x (b, c, h, w); returns the same.
-
-    Example:
-        >>> x = torch.arange(4, dtype=torch.uint8).view(1, 1, 2, 2)
-        >>> torch.equal(moved(x, shift=0, mirror=False), x)
-        True
-    """
-    cases, channels, high, wide = x.shape
-    down, aside = (torch.randint(0, 2 * shift + 1, (cases, 1), device=x.device) for _ in range(2))
-    rows = torch.arange(high, device=x.device) + down  # (b, h)
-    places = torch.arange(wide, device=x.device).expand(cases, wide)
-    if mirror:
-        places = torch.where(torch.rand(cases, 1, device=x.device) < 0.5, wide - 1 - places, places)
-    columns = places + aside  # (b, w)
-    case, channel = torch.arange(cases, device=x.device), torch.arange(channels, device=x.device)
-    return F.pad(x, (shift,) * 4)[
-        case[:, None, None, None],
-        channel[None, :, None, None],
-        rows[:, None, :, None],
-        columns[:, None, None, :],
-    ]
 
 
 def mixed(x: Tensor, y: Tensor, share: Tensor, *, classes: int) -> tuple[Tensor, Tensor]:
