@@ -121,6 +121,38 @@ def test_layers_without_attention_mix_neighbours_alone(norm: str) -> None:
         series(attention="none")
 
 
+def test_published_padding_is_the_definition() -> None:
+    """A primal layer sees all points and adds its last bias to padded ones; the mean is over all."""
+    model, x, mask = (
+        tokens(attention=["softmax", "primal"], padding="published"),
+        words(2, 7),
+        keep([7, 4], 7),
+    )
+    first, second = model.blocks
+    seen, _ = model._embedded(x, mask)
+    seen = first(seen, mask=mask)
+    shown = second.attention_norm(seen)
+    rows = []
+    for sequence, real in zip(shown, mask, strict=True):
+        made = second.attention(sequence[None])[0]
+        made[~real] = second.attention.out.bias
+        rows.append(made)
+    seen = seen + torch.stack(rows)
+    seen = seen + second.feed_forward(second.forward_norm(seen))
+    total = torch.stack(
+        [made[:count].sum(0) for made, count in zip(model.final_norm(seen), (7, 4), strict=True)]
+    )
+    assert_exact(model(x, mask), model.head(total / 7), bound=1e-12)
+
+
+def test_published_padding_is_masked_padding_where_there_is_none() -> None:
+    x = words(2, 7)
+    masked, published = (tokens(attention="primal", padding=name) for name in ("masked", "published"))
+    assert_exact(published(x), masked(x), bound=0.0)
+    assert_exact(published(x, keep([7, 7], 7)), masked(x), bound=1e-12)
+    assert not torch.allclose(published(x, keep([7, 4], 7)), masked(x, keep([7, 4], 7)))
+
+
 def test_an_activation_stands_before_the_pooling() -> None:
     model, x, mask = series(pooling="flatten", activation="gelu").eval(), points(2, 9, 2), keep([9, 4], 9)
     seen: list[Tensor] = []

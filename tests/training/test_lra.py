@@ -1,6 +1,7 @@
 """The long-range field: its recipe file, one short job, and its words."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from kernelhead.data import Tokens
 from kernelhead.errors import BadInput, UnknownName
 from kernelhead.training import lra
 from kernelhead.training.grid import Job
-from kernelhead.training.lra import Settings, lra_jobs, lra_run, token_loss
+from kernelhead.training.lra import Settings, accuracy, lra_jobs, lra_run, token_loss
 from kernelhead.training.views import moved, turned
 
 ROOT = Path(__file__).parents[2]
@@ -103,6 +104,38 @@ def test_the_loss_is_that_of_what_is_shown() -> None:
     assert found == torch.nn.functional.cross_entropy(net(shown), targets)
 
 
+def test_the_published_protocol(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of Text all that is no test is learned from, and the test part is looked at; so it is the best look."""
+    looks = []
+
+    def watched(net: torch.nn.Module, inputs: tuple[torch.Tensor, ...], *rest: Any, **more: Any) -> float:
+        looks.append(inputs[1])
+        return accuracy(net, inputs, *rest, **more)
+
+    monkeypatch.setitem(lra_run.__globals__["READERS"], "Text", drawn)
+    monkeypatch.setitem(lra_run.__globals__, "accuracy", watched)
+    recipe = {
+        "attention": "primal+",
+        "steps": 40,
+        "batch": 16,
+        "every": 10,
+        "lr": 3e-3,
+        "rank": 2,
+        "width": 16,
+    }
+    made = lra_run(Job("lra", "Text", "primal+", "paper", 0, recipe))
+    assert made.figures["train_cases"] == 128
+    assert made.figures["test_accuracy"] == made.figures["valid_accuracy"]
+    test = drawn("test", None, 0)
+    assert all(torch.equal(mask, torch.from_numpy(test.x != 0)) for mask in looks)
+
+
+def test_the_published_protocol_has_published_variants_alone() -> None:
+    jobs = lra_jobs(ROOT / "recipes" / "lra.toml", protocol="paper", seeds=1)
+    assert {job.variant for job in jobs} == {"softmax", "primal", "primal+"}
+    assert len(jobs) == 12
+
+
 def test_whole_sequences_have_no_mask() -> None:
     tokens = drawn("train", None, 0)
     (x, mask), y = lra._on(tokens, torch.device("cpu"))
@@ -132,5 +165,5 @@ def test_files_that_are_refused(text: str, error: type[Exception], sentence: str
 def test_what_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"none.toml does not exist; by default it is"):
         lra_jobs(tmp_path / "none.toml", protocol="clean", seeds=1)
-    with pytest.raises(UnknownName, match=r"unknown protocol 'paper'"):
-        lra_jobs(ROOT / "recipes" / "lra.toml", protocol="paper", seeds=1)
+    with pytest.raises(UnknownName, match=r"unknown protocol 'papers'"):
+        lra_jobs(ROOT / "recipes" / "lra.toml", protocol="papers", seeds=1)

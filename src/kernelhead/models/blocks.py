@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput, unknown
-from kernelhead.nn import AbstractKernelAttention, Dropout, LocalMixing
+from kernelhead.nn import AbstractKernelAttention, Dropout, LocalMixing, PrimalAttention
 
 NORMS = ("pre", "post")
 POSITIONS = ("sinusoidal", "learned", "none")
@@ -67,8 +67,15 @@ class Block(nn.Module):
             nn.Linear(width, inner), nn.GELU(), Dropout(dropout), nn.Linear(inner, width)
         )
 
-    def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
-        """Mix neighbours where that is wanted, attend, then feed forward."""
+    def forward(self, x: Tensor, *, mask: Tensor | None = None, padded: bool = False) -> Tensor:
+        """Mix neighbours where that is wanted, attend, then feed forward.
+
+        Args:
+            x: points.
+            mask: which of them are real.
+            padded: whether a primal attention takes the others for real too, and adds its last bias to
+                them, as the released layers do.
+        """
         if self.local is not None:
             shown = self.local_norm(x) if self.norm == "pre" else x
             x = x + self._added(self.local(shown, mask=mask))
@@ -76,7 +83,10 @@ class Block(nn.Module):
         attention = self.attention
         if attention is None:
             return self._fed(x)
-        return self.around(lambda points: attention(points, mask=mask), x)
+        if mask is None or not (padded and isinstance(attention, PrimalAttention)):
+            return self.around(lambda points: attention(points, mask=mask), x)
+        real, bias = mask.unsqueeze(-1), attention.out.bias
+        return self.around(lambda points: torch.where(real, attention(points), bias), x)
 
     def around(self, attend: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
         """The block with another way to attend, such as one step of decoding.

@@ -14,6 +14,7 @@ from kernelhead.shapes import check_mask, check_size, zeroed
 
 POOLINGS = ("mean", "last", "cls", "flatten")
 ACTIVATIONS = ("none", "gelu")
+PADDINGS = ("masked", "published")
 
 
 class SequenceClassifier(nn.Module):
@@ -50,10 +51,12 @@ class SequenceClassifier(nn.Module):
         patch: so many points that lie side by side become one before the first layer, which then sees
             fewer; a patch counts as real where one of its points is.
         modes: cosines over the slots of primal landmarks that weights are made of; None for free slots.
+        padding: "masked", or "published": primal layers take padded points for real ones, landmarks among
+            them, and the mean is a sum of real points over all, as in the released long-range models.
 
     Raises:
         BadInput: both or neither of channels and vocabulary, or a size out of range.
-        UnknownName: no such attention, norm, pooling, position, init or activation.
+        UnknownName: no such attention, norm, pooling, position, init, activation or padding.
 
     Example:
         >>> model = SequenceClassifier(3, channels=2, width=16, heads=2, attention="primal+", rank=4)
@@ -89,6 +92,7 @@ class SequenceClassifier(nn.Module):
         activation: str = "none",
         patch: int = 1,
         modes: int | None = None,
+        padding: str = "masked",
     ) -> None:
         super().__init__()
         who = "SequenceClassifier"
@@ -101,6 +105,8 @@ class SequenceClassifier(nn.Module):
             raise unknown(who, "pooling", pooling, POOLINGS)
         if activation not in ACTIVATIONS:
             raise unknown(who, "activation", activation, ACTIVATIONS)
+        if padding not in PADDINGS:
+            raise unknown(who, "padding", padding, PADDINGS)
         if window < 0 or not dilations:
             raise BadInput(
                 f"{who}: `window` is {window}, `dilations` {dilations}; expected 0 or more, and one or more"
@@ -110,7 +116,7 @@ class SequenceClassifier(nn.Module):
                 f"{who}: `longest` is {longest}, but flatten and learned positions need one of 1 or more"
             )
         self.channels, self.vocabulary, self.longest, self.pooling = channels, vocabulary, longest, pooling
-        self.activation, self.patch = activation, patch
+        self.activation, self.patch, self.padding = activation, patch, padding
         self.places = longest = -(-longest // patch)
         self.embedding: nn.Module
         if channels is not None:
@@ -156,7 +162,7 @@ class SequenceClassifier(nn.Module):
         """Class scores of every sequence."""
         x, mask = self._embedded(x, mask)
         for block in self.blocks:
-            x = block(x, mask=mask)
+            x = block(x, mask=mask, padded=self.padding == "published")
         x = self.final_norm(x)
         pooled = self._pooled(nn.functional.gelu(x) if self.activation == "gelu" else x, mask)
         scores: Tensor = self.head(self.dropout(pooled))
@@ -203,7 +209,9 @@ class SequenceClassifier(nn.Module):
         if self.pooling == "flatten":
             return nn.functional.pad(x, (0, 0, 0, self.places - x.shape[1])).flatten(1)
         if self.pooling == "mean":
-            return x.mean(1) if mask is None else x.sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
+            if mask is None or self.padding == "published":
+                return x.mean(1)
+            return x.sum(1) / mask.sum(1, keepdim=True).clamp_min(1)
         if mask is None:
             return x[:, -1]
         place = torch.arange(x.shape[1], device=x.device)

@@ -61,6 +61,7 @@ def jobs_from(
     variants: Collection[str] | None = None,
     folders: Mapping[str, str] | None = None,
     root: Path | None = None,
+    protocols: Collection[str] = PROTOCOLS,
 ) -> list[Job]:
     """The jobs of every set and variant in a recipe file; the variant's name is its attention.
 
@@ -70,18 +71,19 @@ def jobs_from(
             [SET.VARIANT] adds what a variant has of its own.
         kind: dataclass of the settings.
         sets: known data sets.
-        protocol: "clean": a validation part chooses the weights.
+        protocol: one of `protocols`; "clean": a validation part chooses the weights.
         seeds: how many, from 0 on.
         variants: known variants, whose names are then taken for the attention; any name if left out.
         folders: further sets, which users bring along, and their folders; listed where these are there.
         root: folder of data sets; see `folder_of`.
+        protocols: those that the field has.
 
     Raises:
         BadInput: the file is not such a file.
         UnknownName: no such protocol, set, variant or entry.
     """
-    if protocol not in PROTOCOLS:
-        raise unknown(field, "protocol", protocol, PROTOCOLS)
+    if protocol not in protocols:
+        raise unknown(field, "protocol", protocol, protocols)
     folders, jobs = folders or {}, []
     for (data, variant), recipe in _tables(recipes).items():
         if data not in sets and data not in folders:
