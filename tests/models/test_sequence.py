@@ -162,6 +162,8 @@ def test_an_activation_stands_before_the_pooling() -> None:
     assert_exact(scores, model.head(kept.flatten(1)))
     with pytest.raises(UnknownName, match="activation"):
         series(activation="relu")
+    with pytest.raises(UnknownName, match="padding"):
+        series(padding="seen")
 
 
 @poolings
@@ -265,6 +267,12 @@ def test_the_inner_width_is_four_times_the_width_unless_given() -> None:
     assert series(inner=5).blocks[0].feed_forward[0].out_features == 5
 
 
+def test_tokens_begin_as_far_apart_as_asked() -> None:
+    with seeded(0):
+        model = SequenceClassifier(2, vocabulary=500, width=64, spread=0.5)
+    assert abs(model.embedding.weight.std().item() - 0.5) < 0.01
+
+
 def test_the_same_seed_gives_the_same_weights() -> None:
     left, right = series().state_dict(), series().state_dict()
     assert all(torch.equal(left[name], right[name]) for name in left)
@@ -284,6 +292,7 @@ def test_the_same_seed_gives_the_same_weights() -> None:
             {"channels": 2, "position": "learned"},
             "`longest` is 0, but flatten and learned positions need one",
         ),
+        ({"vocabulary": 5, "spread": 0.0}, "`spread` is 0.0, expected a number above 0"),
         ({"channels": 2, "width": 10, "heads": 4}, "width 10 does not split into 4 heads"),
         ({"channels": 2, "depth": 3, "attention": "primal,softmax"}, "names 2 layers, but the depth is 3"),
     ],

@@ -1,7 +1,7 @@
 """Token or time-series classifier: points in, one vector of class scores out."""
 
 from collections.abc import Sequence
-from math import sqrt
+from math import inf, sqrt
 
 import torch
 from torch import Tensor, nn
@@ -53,6 +53,8 @@ class SequenceClassifier(nn.Module):
         modes: cosines over the slots of primal landmarks that weights are made of; None for free slots.
         padding: "masked", or "published": primal layers take padded points for real ones, landmarks among
             them, and the mean is a sum of real points over all, as in the released long-range models.
+        spread: deviation of token embeddings at first. Where patches are joined, a small one is lost beside
+            the bias of the join, and training may not begin; 1 is good there.
 
     Raises:
         BadInput: both or neither of channels and vocabulary, or a size out of range.
@@ -93,6 +95,7 @@ class SequenceClassifier(nn.Module):
         patch: int = 1,
         modes: int | None = None,
         padding: str = "masked",
+        spread: float = 0.02,
     ) -> None:
         super().__init__()
         who = "SequenceClassifier"
@@ -107,6 +110,8 @@ class SequenceClassifier(nn.Module):
             raise unknown(who, "activation", activation, ACTIVATIONS)
         if padding not in PADDINGS:
             raise unknown(who, "padding", padding, PADDINGS)
+        if not 0 < spread < inf:
+            raise BadInput(f"{who}: `spread` is {spread}, expected a number above 0")
         if window < 0 or not dilations:
             raise BadInput(
                 f"{who}: `window` is {window}, `dilations` {dilations}; expected 0 or more, and one or more"
@@ -124,7 +129,7 @@ class SequenceClassifier(nn.Module):
             self.scale = sqrt(width)
         else:
             self.embedding = nn.Embedding(check_size(who, "vocabulary", vocabulary), width)
-            nn.init.normal_(self.embedding.weight, std=0.02)
+            nn.init.normal_(self.embedding.weight, std=spread)
             self.scale = 1.0
         self.join = nn.Linear(patch * width, width) if patch > 1 else None
         extra = int(pooling == "cls")

@@ -113,6 +113,7 @@ class Settings:
     mirror: bool = False
     turn: bool = False
     padding: str = "masked"
+    spread: float = 0.02
 
     def __post_init__(self) -> None:
         check_size("lra", "shift", self.shift, least=0)
@@ -142,6 +143,7 @@ class Settings:
             drop_path=self.drop_path,
             patch=self.patch,
             padding=self.padding,
+            spread=self.spread,
         )
 
 
