@@ -114,6 +114,7 @@ def test_models_of_a_stack_draw_apart() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 def test_compiled_for_a_gpu() -> None:
     layer, x = Dropout(0.1), torch.ones(64, 4096, device="cuda", dtype=torch.bfloat16)
     run = torch.compile(layer, fullgraph=True)

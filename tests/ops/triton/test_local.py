@@ -46,6 +46,7 @@ def test_kernels(name: str, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_layer_under_autocast(compiled: bool) -> None:
     torch.manual_seed(0)
