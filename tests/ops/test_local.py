@@ -14,7 +14,7 @@ def given(n: int = 7, taps: int = 3, width: int = 5) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("dilation", [1, 2, 5])
+@pytest.mark.parametrize("dilation", [1, 2, 5, 2**40])
 @pytest.mark.parametrize("taps", [1, 2, 3, 8])
 def test_the_definition(taps: int, dilation: int, causal: bool) -> None:
     tensors = given(taps=taps)

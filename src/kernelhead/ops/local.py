@@ -40,6 +40,7 @@ def local_mix(x: Tensor, weight: Tensor, bias: Tensor, *, dilation: int = 1, cau
     check_size("local_mix", "taps", len(weight))
     if not x.is_floating_point():
         raise BadInput(f"local_mix: `x` is {x.dtype}, expected floating-point numbers")
+    dilation = min(dilation, max(x.shape[1], 1))  # from further away there is nothing to come
     if local_backend(x, weight) == "triton":
         from kernelhead.ops.triton import local_library as library
 

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernelhead.ops.triton import local
 from kernelhead.ops.triton import local_library as library
 from tests.inputs import points
 from tests.ops.triton.interpreter import precisions
@@ -29,6 +30,14 @@ def test_a_gradient_of_any_strides() -> None:
     grad = points(2, 6, 9, seed=7, dtype=torch.float32)
     strided = torch.autograd.grad(made, inputs, grad.mT, retain_graph=True)
     assert all(map(torch.equal, strided, torch.autograd.grad(made, inputs, grad.mT.contiguous())))
+
+
+def test_places_of_64_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, *_ = CASES["several tiles"].inputs(torch.float32, "cpu")
+    grad = points(*x.shape, seed=7, dtype=torch.float32)
+    near = local.weigh(x, grad, 5, 16, 2)
+    monkeypatch.setattr(local, "FAR", 1)
+    assert torch.equal(local.weigh(x, grad, 5, 16, 2), near)
 
 
 def test_tracing_gives_the_same_values_and_gradients() -> None:

@@ -16,7 +16,7 @@ from tests.tolerance import assert_within
 
 @pytest.mark.slow
 def test_the_interpreter_runs_the_same_kernels() -> None:
-    assert interpreted("interpreted_local.py") == len(CASES) + 5
+    assert interpreted("interpreted_local.py") == len(CASES) + 6
 
 
 @pytest.mark.long
