@@ -311,6 +311,7 @@ class Plan:
         warps: of a program.
         stages: tiles that are on their way at once.
         group: sequences that one program of the backward pass takes after each other.
+        registers: most of a thread; as many as the compiler likes if None.
     """
 
     tile: int
@@ -319,6 +320,7 @@ class Plan:
     warps: int
     stages: int
     group: int = 1
+    registers: int | None = None
 
 
 def plan(n: int, d: int, s: int, *, sequences: int, size: int, backward: bool) -> Plan:
@@ -407,7 +409,7 @@ def _launch_forward(
         BLOCK_N=layout.tile, BLOCK_D=block_of(d), BLOCK_S=block_of(s), BLOCK_O=block_of(join.shape[-2]),
         SPAN=LENGTH, CAUSAL=causal,
         HAS_MASK=mask is not None, MOMENTS=moments, ADD=add, PRECISION=precision_of(query.dtype),
-        num_warps=layout.warps, num_stages=layout.stages,
+        num_warps=layout.warps, num_stages=layout.stages, maxnreg=layout.registers,
     )  # fmt: skip
     return (made[0], made[1]) if alone else added_up(parts, sums, sums, torch.float32)
 
@@ -500,7 +502,7 @@ def _launch_backward(
         batch, heads, n, d, s, layout.chunk, layout.splits, layout.group, tiles, spans,
         BLOCK_N=layout.tile, BLOCK_D=block_of(d), BLOCK_S=block_of(s), SPAN=LENGTH, CAUSAL=causal,
         HAS_MASK=mask is not None, SHARED=shared, ADD=add, PRECISION=precision_of(query.dtype),
-        num_warps=layout.warps, num_stages=layout.stages,
+        num_warps=layout.warps, num_stages=layout.stages, maxnreg=layout.registers,
     )  # fmt: skip
     d_left, d_right = (made[0], made[1]) if whole else added_up(parts, shape, shape, kind)
     every = (heads,) if join.dim() == 3 else ()

@@ -1,0 +1,146 @@
+"""Which cut of the points is fastest for a kernel? Times of many, the fastest first; nothing is changed.
+
+Run: python -m benchmarks.plans [KERNEL ...], on a machine with a CUDA device. What is found goes into `plan`
+of kernelhead.ops.triton.primal and the sizes of kernelhead.ops.triton.local by hand, for all shapes alike.
+"""
+
+import argparse
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from itertools import product
+from multiprocessing import get_context
+from typing import Any
+from unittest.mock import patch
+
+import torch
+import triton
+
+from benchmarks.harness import drawn, hurry, milliseconds
+
+Cell = dict[str, Any]
+# Batch, heads, points, features, components: of the arena's Image and of long sequences in `bench core`.
+SHAPES = {"Image": (256, 2, 1024, 32, 30), "long": (4, 8, 65_536, 64, 32)}
+WORKERS = 12
+
+
+def primal_cells(kernel: str) -> list[Cell]:
+    """Tiles with 16 or 32 points for a warp, deep pipelines and none, few registers and many."""
+    cuts = ((16, 1), (32, 1), (32, 2), (64, 2), (64, 4), (128, 4), (128, 8))
+    return [
+        {
+            "kernel": kernel,
+            "shape": shape,
+            "tile": tile,
+            "warps": warps,
+            "stages": stages,
+            "registers": most,
+            "share": share,
+        }
+        for shape in SHAPES
+        for (tile, warps), stages, most, share in product(cuts, (1, 3), (None, 128), (1, 2))
+    ]
+
+
+def local_cells(kernel: str) -> list[Cell]:
+    """Tiles of outputs for `mix`; points of a step and programs for `weigh`."""
+    if kernel == "mix":
+        return [
+            {"kernel": kernel, "tile": tile, "dilation": d} for tile in (16, 32, 64, 128) for d in (1, 16)
+        ]
+    return [
+        {"kernel": kernel, "step": step, "programs": programs, "dilation": 1}
+        for step, programs in product((4, 8, 16), (528, 1056, 2112))
+    ]
+
+
+KERNELS: dict[str, Callable[[str], list[Cell]]] = {
+    "forward": primal_cells,
+    "backward": primal_cells,
+    "mix": local_cells,
+    "weigh": local_cells,
+}
+
+
+def primal_time(cell: Cell) -> float:
+    """Of data-dependent primal attention with its moments; `share` divides what a program walks over."""
+    from kernelhead.ops.triton import primal
+
+    batch, heads, n, d, s = SHAPES[cell["shape"]]
+    sides = [drawn(batch, heads, n, d, seed=seed) for seed in range(2)]
+    weights = [drawn(batch, heads, d, s, seed=seed) for seed in (2, 3)]
+    join, bias = drawn(d, 2 * s, seed=4), drawn(d, seed=5)
+    back = cell["kernel"] == "backward"
+    base = primal.plan(n, d, s, sequences=batch * heads, size=2, backward=back)
+    tile, share = cell["tile"], cell["share"]
+    chunk = triton.cdiv(triton.cdiv(base.chunk, share if base.splits > 1 else 1), tile) * tile
+    layout = replace(
+        base,
+        tile=tile,
+        chunk=chunk,
+        splits=triton.cdiv(n, chunk),
+        warps=cell["warps"],
+        stages=cell["stages"],
+        registers=cell["registers"],
+        group=max(base.group // share, 1),
+    )
+    if not back:
+        return milliseconds(
+            lambda: primal.forward(*sides, *weights, join, bias, None, True, False, layout), rounds=1
+        )["ms"]
+    pulls = [drawn(batch, heads, s, seed=seed).float() for seed in (6, 7)]
+    grad = drawn(batch, heads, n, d, seed=8)
+    return milliseconds(
+        lambda: primal.backward(*sides, *weights, join, bias, None, grad, *pulls, False, layout), rounds=1
+    )["ms"]
+
+
+def local_time(cell: Cell) -> float:
+    """Of 15 taps on 262,144 points of 128 features."""
+    from kernelhead.ops.triton import local
+
+    x, weight, bias = drawn(256, 1024, 128), drawn(15, 128, seed=1), drawn(128, seed=2)
+    if cell["kernel"] == "mix":
+        with patch.object(local, "TILE", cell["tile"]):
+            run = lambda: local.mix(x, weight, bias, cell["dilation"], 7, False)  # noqa: E731
+            return milliseconds(run, rounds=1)["ms"]
+    with patch.object(local, "STEP", cell["step"]), patch.object(local, "PROGRAMS", cell["programs"]):
+        return milliseconds(lambda: local.weigh(x, x, 15, cell["dilation"], 7), rounds=1)["ms"]
+
+
+def time_of(cell: Cell) -> float:
+    """Milliseconds, or infinity where the plan does not fit the device."""
+    try:
+        return local_time(cell) if cell["kernel"] in ("mix", "weigh") else primal_time(cell)
+    except (RuntimeError, triton.runtime.errors.OutOfResources):
+        return float("inf")
+
+
+def main() -> int:
+    """2 where there is no such kernel or no device."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("kernels", nargs="*", default=[], help=", ".join(KERNELS))
+    asked = parser.parse_args().kernels or list(KERNELS)
+    unknown = [name for name in asked if name not in KERNELS]
+    if unknown or not torch.cuda.is_available():
+        said = f"no kernel {unknown[0]!r}, there are {', '.join(KERNELS)}" if unknown else "no CUDA device"
+        print(f"plans: {said}", file=sys.stderr)
+        return 2
+    cells = [cell for name in asked for cell in KERNELS[name](name)]
+    with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn"), initializer=hurry) as pool:
+        list(pool.map(time_of, cells))  # compiles
+    rows = [({k: v for k, v in cell.items() if v is not None}, time_of(cell)) for cell in cells]
+    for kernel, shape in dict.fromkeys((row["kernel"], row.get("shape")) for row, _ in rows):
+        mine = [each for each in rows if (each[0]["kernel"], each[0].get("shape")) == (kernel, shape)]
+        print(f"{kernel} {shape or ''}")
+        for row, took in sorted(mine, key=lambda each: each[1])[:8]:
+            settings = ", ".join(f"{k} {v}" for k, v in row.items() if k not in ("kernel", "shape"))
+            print(f"  {took:.4f} ms  {settings}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
