@@ -27,7 +27,7 @@ WORKERS = 12
 
 def primal_cells(kernel: str) -> list[Cell]:
     """Tiles with 16 or 32 points for a warp, deep pipelines and none, few registers and many."""
-    cuts = ((16, 1), (32, 1), (32, 2), (64, 2), (64, 4), (128, 4), (128, 8))
+    cuts = ((16, 1), (32, 1), (32, 2), (64, 2), (64, 4), (128, 8))
     return [
         {
             "kernel": kernel,
@@ -39,7 +39,7 @@ def primal_cells(kernel: str) -> list[Cell]:
             "share": share,
         }
         for shape in SHAPES
-        for (tile, warps), stages, most, share in product(cuts, (1, 3), (None, 128), (1, 2))
+        for (tile, warps), stages, most, share in product(cuts, (1, 3), (None, 128), (1, 2, 4))
     ]
 
 
@@ -64,7 +64,10 @@ KERNELS: dict[str, Callable[[str], list[Cell]]] = {
 
 
 def primal_time(cell: Cell) -> float:
-    """Of data-dependent primal attention with its moments; `share` divides what a program walks over."""
+    """Of data-dependent primal attention with its moments.
+
+    By `share` fewer sequences, and then a smaller part of one, are left to a program.
+    """
     from kernelhead.ops.triton import primal
 
     batch, heads, n, d, s = SHAPES[cell["shape"]]
@@ -74,7 +77,7 @@ def primal_time(cell: Cell) -> float:
     back = cell["kernel"] == "backward"
     base = primal.plan(n, d, s, sequences=batch * heads, size=2, backward=back)
     tile, share = cell["tile"], cell["share"]
-    chunk = triton.cdiv(triton.cdiv(base.chunk, share if base.splits > 1 else 1), tile) * tile
+    chunk = triton.cdiv(triton.cdiv(base.chunk, max(share // base.group, 1)), tile) * tile
     layout = replace(
         base,
         tile=tile,
