@@ -43,24 +43,17 @@ def primal_cells(kernel: str) -> list[Cell]:
     ]
 
 
-def local_cells(kernel: str) -> list[Cell]:
-    """Tiles of outputs for `mix`; points of a step and programs for `weigh`."""
-    if kernel == "mix":
-        return [
-            {"kernel": kernel, "tile": tile, "dilation": d} for tile in (16, 32, 64, 128) for d in (1, 16)
-        ]
+def mix_cells(kernel: str) -> list[Cell]:
+    """Tiles of outputs."""
+    return [{"kernel": kernel, "tile": tile, "dilation": d} for tile in (16, 32, 64, 128) for d in (1, 16)]
+
+
+def weigh_cells(kernel: str) -> list[Cell]:
+    """Points whose products are summed at a time, and programs that share them."""
     return [
-        {"kernel": kernel, "step": step, "programs": programs, "dilation": 1}
+        {"kernel": kernel, "step": step, "programs": programs}
         for step, programs in product((4, 8, 16), (528, 1056, 2112))
     ]
-
-
-KERNELS: dict[str, Callable[[str], list[Cell]]] = {
-    "forward": primal_cells,
-    "backward": primal_cells,
-    "mix": local_cells,
-    "weigh": local_cells,
-}
 
 
 def primal_time(cell: Cell) -> float:
@@ -99,23 +92,36 @@ def primal_time(cell: Cell) -> float:
     )["ms"]
 
 
-def local_time(cell: Cell) -> float:
+def mix_time(cell: Cell) -> float:
     """Of 15 taps on 262,144 points of 128 features."""
     from kernelhead.ops.triton import local
 
     x, weight, bias = drawn(256, 1024, 128), drawn(15, 128, seed=1), drawn(128, seed=2)
-    if cell["kernel"] == "mix":
-        with patch.object(local, "TILE", cell["tile"]):
-            run = lambda: local.mix(x, weight, bias, cell["dilation"], 7, False)  # noqa: E731
-            return milliseconds(run, rounds=1)["ms"]
+    with patch.object(local, "TILE", cell["tile"]):
+        return milliseconds(lambda: local.mix(x, weight, bias, cell["dilation"], 7, False), rounds=1)["ms"]
+
+
+def weigh_time(cell: Cell) -> float:
+    """Of the gradients of as many."""
+    from kernelhead.ops.triton import local
+
+    x = drawn(256, 1024, 128)
     with patch.object(local, "STEP", cell["step"]), patch.object(local, "PROGRAMS", cell["programs"]):
-        return milliseconds(lambda: local.weigh(x, x, 15, cell["dilation"], 7), rounds=1)["ms"]
+        return milliseconds(lambda: local.weigh(x, x, 15, 1, 7), rounds=1)["ms"]
+
+
+KERNELS: dict[str, tuple[Callable[[str], list[Cell]], Callable[[Cell], float]]] = {
+    "forward": (primal_cells, primal_time),
+    "backward": (primal_cells, primal_time),
+    "mix": (mix_cells, mix_time),
+    "weigh": (weigh_cells, weigh_time),
+}
 
 
 def time_of(cell: Cell) -> float:
     """Milliseconds, or infinity where the plan does not fit the device."""
     try:
-        return local_time(cell) if cell["kernel"] in ("mix", "weigh") else primal_time(cell)
+        return KERNELS[cell["kernel"]][1](cell)
     except (RuntimeError, triton.runtime.errors.OutOfResources):
         return float("inf")
 
@@ -132,7 +138,7 @@ def main() -> int:
         said = f"no kernel {unknown[0]!r}, there are {', '.join(KERNELS)}" if unknown else "no CUDA device"
         print(f"plans: {said}", file=sys.stderr)
         return 2
-    cells = [cell for name in asked for cell in KERNELS[name](name)]
+    cells = [cell for name in asked for cell in KERNELS[name][0](name)]
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn"), initializer=hurry) as pool:
         list(pool.map(time_of, cells))  # compiles
     rows = [({k: v for k, v in cell.items() if v is not None}, time_of(cell)) for cell in cells]

@@ -93,12 +93,23 @@ def test_other_sequences_are_not_moved(settings: dict[str, object], monkeypatch:
         lra_run(Job("lra", "ListOps", "softmax", "clean", 0, {"attention": "softmax", **settings}))
 
 
+def test_a_file_that_moves_others_is_refused_before_a_job_runs(tmp_path: Path) -> None:
+    path = tmp_path / "lra.toml"
+    for table, sentence in (
+        ("[Text]\nsoftmax = { mirror = true }", "Text has shift 0, mirror True"),
+        ("[Image]\nsoftmax = { shift = 32 }", "shift is 32, expected less than the 32 pixels"),
+    ):
+        path.write_text(table)
+        with pytest.raises(BadInput, match=sentence):
+            lra_jobs(path, protocol="clean", seeds=1)
+
+
 def test_the_loss_is_that_of_what_is_shown() -> None:
     tokens, targets = torch.arange(32).view(2, 16), torch.tensor([0, 1])
     net = torch.nn.Linear(16, 2)
     net.register_forward_pre_hook(lambda _, given: given[0].float())
     torch.manual_seed(0)
-    found = token_loss(Settings(shift=1, turn=True), "Image", 16)(net, (tokens,), targets)
+    found = token_loss(Settings(shift=1, turn=True), 16)(net, (tokens,), targets)
     torch.manual_seed(0)
     shown = turned(moved(tokens.view(2, 1, 4, 4), shift=1, mirror=False)).flatten(1)
     assert found == torch.nn.functional.cross_entropy(net(shown), targets)

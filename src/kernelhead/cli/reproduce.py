@@ -22,8 +22,9 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--protocol",
         default="clean",
-        help="clean: validation data choose; paper (series, long sequences): as published, the test part may;"
-        " returns (control): rollouts; transductive (tables): tested rows are seen in training",
+        help="clean: validation data choose; paper (series, long sequences): as published, where the test"
+        " part may choose; returns (control): rollouts; transductive (tables): tested rows are seen in"
+        " training",
     )
     parser.add_argument("--workers", type=int, default=1, help="jobs at a time, one process each")
     parser.add_argument(

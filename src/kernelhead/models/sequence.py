@@ -53,8 +53,8 @@ class SequenceClassifier(nn.Module):
         modes: cosines over the slots of primal landmarks that weights are made of; None for free slots.
         padding: "masked", or "published": primal layers take padded points for real ones, landmarks among
             them, and the mean is a sum of real points over all, as in the released long-range models.
-        spread: deviation of token embeddings at first. Where patches are joined, a small one is lost beside
-            the bias of the join, and training may not begin; 1 is good there.
+        spread: deviation of token embeddings at first. With patches a small one may keep training from
+            beginning; 1 is good there.
 
     Raises:
         BadInput: both or neither of channels and vocabulary, or a size out of range.

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from kernelhead.data import Tokens, as_tokens, read_images, read_listops, read_reviews
+from kernelhead.data.images import SIDE
 from kernelhead.errors import BadInput
 from kernelhead.models import SequenceClassifier
 from kernelhead.rng import seeded
@@ -58,7 +59,7 @@ def _pathfinder(split: str, root: Path | None, _: int) -> Tokens:
 
 
 READERS: dict[str, Reader] = {"ListOps": _listops, "Text": _text, "Image": _image, "Pathfinder": _pathfinder}
-PICTURES = "Image", "Pathfinder"
+PICTURES = "Image", "Pathfinder"  # of SIDE by SIDE pixels
 
 
 @lru_cache(maxsize=3)
@@ -112,7 +113,6 @@ class Settings:
     shift: int = 0
     mirror: bool = False
     turn: bool = False
-    padding: str = "masked"
     spread: float = 0.02
 
     def __post_init__(self) -> None:
@@ -120,8 +120,8 @@ class Settings:
         if not all(each.strip().isdecimal() and int(each) for each in self.dilations.split(",")):
             raise BadInput(f"lra: dilations are {self.dilations!r}, expected such as '1,4,16'")
 
-    def model(self, tokens: Tokens) -> SequenceClassifier:
-        """The classifier for such tokens."""
+    def model(self, tokens: Tokens, *, padding: str = "masked") -> SequenceClassifier:
+        """The classifier for such tokens, with padding as there."""
         return SequenceClassifier(
             len(tokens.classes),
             vocabulary=tokens.vocabulary,
@@ -142,7 +142,7 @@ class Settings:
             dilations=[int(each) for each in self.dilations.split(",")],
             drop_path=self.drop_path,
             patch=self.patch,
-            padding=self.padding,
+            padding=padding,
             spread=self.spread,
         )
 
@@ -172,7 +172,21 @@ def lra_jobs(recipes: Path, *, protocol: str, seeds: int, root: Path | None = No
         seeds=seeds,
         protocols=PROTOCOLS,
     )
+    for job in jobs:
+        _settings_of(job)
     return [job for job in jobs if protocol == "clean" or job.variant in PUBLISHED]
+
+
+def _settings_of(job: Job) -> Settings:
+    settings = settings_from(Settings, job.key, job.recipe)
+    if job.data not in PICTURES and (settings.shift or settings.mirror or settings.turn):
+        raise BadInput(
+            f"lra: {job.data} has shift {settings.shift}, mirror {settings.mirror}, turn {settings.turn}; "
+            f"expected none of them but for {' and '.join(PICTURES)}"
+        )
+    if settings.shift >= SIDE:
+        raise BadInput(f"lra: shift is {settings.shift}, expected less than the {SIDE} pixels of an image")
+    return settings
 
 
 def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
@@ -188,20 +202,18 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
     Raises:
         BadInput: the data are not here, or cannot be used.
     """
-    settings = settings_from(Settings, job.key, job.recipe)
+    settings = _settings_of(job)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     train, valid, test = (
         _part(READERS[job.data], part, root, settings.drawn) for part in ("train", "validation", "test")
     )
     paper = job.protocol == "paper"
-    if paper:
-        settings = replace(settings, padding="published")
-        if job.data == "Text":
-            train, valid = _joined(train, valid), test
+    if paper and job.data == "Text":
+        train, valid = _joined(train, valid), test
     if job.variant == FIRST:
         return _first_token(train, valid, test)
     with seeded(job.seed):
-        model = settings.model(train).to(device)
+        model = settings.model(train, padding="published" if paper else "masked").to(device)
     course = course_of(settings, job.seed, device)
     (x, y), (watched, labels), (tested, truth) = (
         _on(part, device, zeros=paper) for part in (train, valid, test)
@@ -211,7 +223,7 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
         x,
         y,
         course,
-        loss=token_loss(settings, job.data, train.longest),
+        loss=token_loss(settings, train.longest),
         compiled=settings.compiled and device.type == "cuda",
         watch=lambda net: accuracy(net, watched, labels, precision=course.precision),
         every=settings.every,
@@ -227,20 +239,11 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
     return Outcome(figures, sum(each.numel() for each in model.parameters()))
 
 
-def token_loss(settings: Settings, data: str, longest: int) -> Loss:
-    """Cross-entropy of sequences as training shows them: those of images moved, mirrored and turned.
-
-    Raises:
-        BadInput: sequences that are no images are to be moved.
-    """
+def token_loss(settings: Settings, longest: int) -> Loss:
+    """Cross-entropy of sequences as training shows them: those of images moved, mirrored and turned."""
     plain = partial(cross_entropy, smoothing=settings.smoothing)
     if not (settings.shift or settings.mirror or settings.turn):
         return plain
-    if data not in PICTURES:
-        raise BadInput(
-            f"lra: {data} has shift {settings.shift}, mirror {settings.mirror}, turn {settings.turn}; "
-            f"expected none of them but for {' and '.join(PICTURES)}"
-        )
     side = isqrt(longest)
 
     def loss(net: nn.Module, x: Inputs, targets: Tensor) -> Tensor:
