@@ -103,6 +103,8 @@ def test_jobs_are_those_of_the_protocol(here: Path) -> None:
         *PEERS,
     ]
     assert [job.variant for job in listed(here, "paper")] == ["softmax", "primal", "primal+"]
+    assert {job.recipe["activation"] for job in listed(here, "paper")} == {"gelu"}
+    assert not any("activation" in job.recipe for job in listed(here, "clean"))
     assert {job.data for job in listed(here)} == {"Echo"}
     assert listed(here)[2].recipe["rank"] == 3
 

@@ -31,6 +31,8 @@ PEERS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "QUANT": ("interval_based", "QUANTClassifier", {"interval_depth": 6, "quantile_divisor": 4}),
 }
 LONG = 10_000  # steps from which on compiling takes less time than it saves
+# What the released model has between its last norm and its head, for runs by its own protocol.
+RELEASED = {"activation": "gelu"}
 OURS: dict[str, dict[str, Any]] = {"kernelhead": {"marks": 16, "groups": 16}}
 CONTAMINATED = (
     "the released script names no training file there and takes whichever comes first, the test file on "
@@ -42,7 +44,8 @@ def uea_jobs(recipes: Path, *, protocol: str, seeds: int, root: Path | None = No
     """The jobs of every set in a recipe file that can be read here.
 
     Under `clean` these are the published settings, ours where the file has any that differ, and the
-    peers; under `paper` the published settings alone.
+    peers; under `paper` the published settings alone, with the GELU that the released model has before its
+    head.
 
     Args:
         recipes: TOML file; entries before the first table hold for all, and [SET.VARIANT] holds the
@@ -131,8 +134,10 @@ def _variants(
 
 def _listed(tables: Mapping[str, dict[str, Any]], protocol: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for variant, table in tables.items():
-        if protocol == "clean" or variant in VARIANTS:
+        if protocol == "clean":
             yield variant, table
+        elif variant in VARIANTS:
+            yield variant, {**RELEASED, **table}
     if protocol == "clean":
         yield from OURS.items()
         for name, (_, _, arguments) in PEERS.items():
