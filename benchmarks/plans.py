@@ -119,10 +119,13 @@ KERNELS: dict[str, tuple[Callable[[str], list[Cell]], Callable[[Cell], float]]] 
 
 
 def time_of(cell: Cell) -> float:
-    """Milliseconds, or infinity where the plan does not fit the device."""
+    """Milliseconds, or infinity where the plan does not fit the device; what else goes wrong is said."""
     try:
         return KERNELS[cell["kernel"]][1](cell)
-    except (RuntimeError, triton.runtime.errors.OutOfResources):
+    except triton.runtime.errors.OutOfResources:
+        return float("inf")
+    except RuntimeError as error:
+        print(f"plans: {cell}: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)
         return float("inf")
 
 
@@ -141,13 +144,15 @@ def main() -> int:
     cells = [cell for name in asked for cell in KERNELS[name][0](name)]
     with ProcessPoolExecutor(WORKERS, mp_context=get_context("spawn"), initializer=hurry) as pool:
         list(pool.map(time_of, cells))  # compiles
-    rows = [({k: v for k, v in cell.items() if v is not None}, time_of(cell)) for cell in cells]
-    for kernel, shape in dict.fromkeys((row["kernel"], row.get("shape")) for row, _ in rows):
-        mine = [each for each in rows if (each[0]["kernel"], each[0].get("shape")) == (kernel, shape)]
+    for kernel, shape in dict.fromkeys((cell["kernel"], cell.get("shape")) for cell in cells):
+        mine = [cell for cell in cells if (cell["kernel"], cell.get("shape")) == (kernel, shape)]
+        # In a process of their own: after some errors a device answers no more calls of a process.
+        with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as one:
+            rows = list(zip(mine, one.map(time_of, mine), strict=True))
         print(f"{kernel} {shape or ''}")
-        for row, took in sorted(mine, key=lambda each: each[1])[:8]:
-            settings = ", ".join(f"{k} {v}" for k, v in row.items() if k not in ("kernel", "shape"))
-            print(f"  {took:.4f} ms  {settings}", flush=True)
+        for cell, took in sorted(rows, key=lambda row: row[1])[:8]:
+            shown = {k: v for k, v in cell.items() if v is not None and k not in ("kernel", "shape")}
+            print(f"  {took:.4f} ms  {', '.join(f'{k} {v}' for k, v in shown.items())}", flush=True)
     return 0
 
 

@@ -338,6 +338,8 @@ def plan(n: int, d: int, s: int, *, sequences: int, size: int, backward: bool) -
     tile = 64 if size < 4 else 16 if wide > 256 else 32
     # One stage alone is no pipeline, and is left to float32, whose products do not run beside loads.
     warps, stages = 4 if wide <= 128 else 8, 1 if size == 4 else 3 if wide <= 128 else 2
+    if backward and size < 4 and wide <= 128:
+        tile, warps = 64 if wide <= 64 else 32, 2  # few barriers a tile (python -m benchmarks.plans backward)
     tile = min(tile, max(16, triton.next_power_of_2(n)))
     programs, longest = 2 * sequences if backward else sequences, 4096 if backward else 1024
     wanted = max(triton.cdiv(n, longest), triton.cdiv(PROGRAMS, programs))
