@@ -28,7 +28,7 @@ def words(*shape: int) -> Tensor:
 
 
 @attentions
-@pytest.mark.parametrize("pooling", ["mean", "last", "cls", "flatten"])
+@pytest.mark.parametrize("pooling", ["mean", "max", "last", "cls", "flatten"])
 def test_scores_are_one_vector_a_pair(attention: str, pooling: str) -> None:
     scores = pair(attention=attention, pooling=pooling)(words(4, 2, 7))
     assert scores.shape == (4, 3)

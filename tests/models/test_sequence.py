@@ -185,6 +185,7 @@ def test_poolings_are_the_definition() -> None:
         model(x, mask)
     for row, length in enumerate([9, 4]):
         assert_exact(seen["mean"][row], seen["mean points"][row, :length].mean(0))
+        assert_exact(seen["max"][row], seen["max points"][row, :length].amax(0))
         assert_exact(seen["last"][row], seen["last points"][row, length - 1])
         assert_exact(seen["cls"][row], seen["cls points"][row, 0])
         flat = seen["flatten"][row].unflatten(0, (9, 8))
@@ -192,7 +193,7 @@ def test_poolings_are_the_definition() -> None:
         assert bool((flat[length:] == 0).all())
 
 
-@pytest.mark.parametrize("pooling", ["mean", "last", "cls"])
+@pytest.mark.parametrize("pooling", ["mean", "max", "last", "cls"])
 @pytest.mark.parametrize("attention", ATTENTIONS)
 def test_any_length_runs(pooling: str, attention: str) -> None:
     model = series(pooling=pooling, attention=attention)

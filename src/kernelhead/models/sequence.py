@@ -12,7 +12,7 @@ from kernelhead.models.registry import NONE, Sizes, build_attention, layer_names
 from kernelhead.nn import Dropout, LocalMixing
 from kernelhead.shapes import check_mask, check_size, zeroed
 
-POOLINGS = ("mean", "last", "cls", "flatten")
+POOLINGS = ("mean", "max", "last", "cls", "flatten")
 ACTIVATIONS = ("none", "gelu")
 PADDINGS = ("masked", "published")
 
@@ -37,7 +37,7 @@ class SequenceClassifier(nn.Module):
         strength: lambda of RPC layers; the preset's own if None.
         inner: middle width of the feed-forward, four times the width by default.
         norm: "pre" or "post".
-        pooling: "mean" of real points, "last" real point, "cls" for a learned point in front, or
+        pooling: "mean" or "max" of real points, the "last" of them, "cls" for a learned point in front, or
             "flatten" of all `longest` points.
         position: "sinusoidal", "learned" or "none".
         longest: most points, where positions are learned or pooling flattens.
@@ -208,6 +208,11 @@ class SequenceClassifier(nn.Module):
         return made, nn.functional.pad(mask, (0, behind)).unflatten(1, (-1, self.patch)).any(-1)
 
     def _pooled(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        if self.pooling == "max":
+            if mask is None:
+                return x.amax(1)
+            most = x.masked_fill(~mask.unsqueeze(-1), torch.finfo(x.dtype).min).amax(1)
+            return most.masked_fill(~mask.any(1, keepdim=True), 0)
         x = x if mask is None else x.masked_fill(~mask.unsqueeze(-1), 0)
         if self.pooling == "cls":
             return x[:, 0]

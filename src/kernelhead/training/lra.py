@@ -110,6 +110,7 @@ class Settings:
     ema: float = 0.0
     position: str = "learned"
     patch: int = 1
+    pooling: str = "mean"
     shift: int = 0
     mirror: bool = False
     turn: bool = False
@@ -135,6 +136,7 @@ class Settings:
             inner=self.inner,
             hidden=self.hidden,
             position=self.position,
+            pooling=self.pooling,
             longest=tokens.longest,
             dropout=self.dropout,
             init=self.init,

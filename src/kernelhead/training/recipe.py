@@ -29,7 +29,7 @@ class Recipe:
         landmarks: of primal layers; 0 for ten times the rank, at most the longest series.
         inner: middle width of the feed-forward; 0 for four times the width.
         norm: "pre" or "post".
-        pooling: "mean", "last", "cls" or "flatten".
+        pooling: "mean", "max", "last", "cls" or "flatten".
         activation: of the features that are pooled, "none" or "gelu".
         position: "sinusoidal", "learned" or "none".
         init: of primal weights, "orthonormal" or "published".
