@@ -201,6 +201,15 @@ def test_any_length_runs(pooling: str, attention: str) -> None:
         assert bool(model(points(2, n, 2)).isfinite().all())
 
 
+@pytest.mark.parametrize(("scale", "wanted"), [(None, 4.0), (0.5, 0.5)])
+def test_embedded_channels_have_their_scale(scale: float | None, wanted: float) -> None:
+    model = SequenceClassifier(3, channels=2, width=16, heads=2, position="none", scale=scale).double()
+    x, seen = torch.ones(1, 3, 2, dtype=torch.float64), []
+    model.blocks[0].register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    model(x)
+    assert_exact(seen[0], wanted * model.embedding(x))
+
+
 def test_learned_positions_serve_the_longest_behind_a_front_point() -> None:
     model = series(pooling="cls", position="learned")
     assert model(points(2, 9, 2)).shape == (2, 3)
@@ -294,6 +303,7 @@ def test_the_same_seed_gives_the_same_weights() -> None:
             "`longest` is 0, but flatten and learned positions need one",
         ),
         ({"vocabulary": 5, "spread": 0.0}, "`spread` is 0.0, expected a number above 0"),
+        ({"channels": 2, "scale": -1.0}, "`scale` is -1.0, expected a number above 0"),
         ({"channels": 2, "width": 10, "heads": 4}, "width 10 does not split into 4 heads"),
         ({"channels": 2, "depth": 3, "attention": "primal,softmax"}, "names 2 layers, but the depth is 3"),
     ],

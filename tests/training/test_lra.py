@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 import torch
 
-from kernelhead.data import Tokens
+from kernelhead.data import Tokens, draw_tangled
 from kernelhead.errors import BadInput, UnknownName
 from kernelhead.training import lra
 from kernelhead.training.grid import Job
+from kernelhead.training.lessons import with_lessons
 from kernelhead.training.lra import Settings, accuracy, lra_jobs, lra_run, token_loss
 from kernelhead.training.views import moved, turned
 
@@ -178,3 +179,68 @@ def test_what_is_not_there(tmp_path: Path) -> None:
         lra_jobs(tmp_path / "none.toml", protocol="clean", seeds=1)
     with pytest.raises(UnknownName, match=r"unknown protocol 'papers'"):
         lra_jobs(ROOT / "recipes" / "lra.toml", protocol="papers", seeds=1)
+
+
+def contours(split: str, root: Path | None, count: int) -> Tokens:
+    """A few drawn pictures in place of those of a folder."""
+    made = draw_tangled(32, seed={"train": 100, "validation": 101, "test": 102}[split], dashes=4)
+    x = np.asarray(made.x).reshape(32, -1)
+    return Tokens("contours", x, made.y.astype(np.int64), np.full(32, 1024), 256, made.classes)
+
+
+def test_a_job_with_lessons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(lra_run.__globals__["READERS"], "Pathfinder", contours)
+    (tmp_path / "pathfinder32").mkdir()
+    (tmp_path / "pathfinder32" / "hard.npz").touch()
+    recipe = {"attention": "none", "window": 3, "dilations": "1,32", "width": 8, "inner": 8, "hidden": 8}
+    shown = {"brightness": True, "scale": 0.5, "pooling": "max", "turn": True, "precision": "32"}
+    course = {"steps": 4, "batch": 4, "every": 2, "lessons": "2,4", "lesson_steps": 1, "drawn": 6}
+    job = Job("lra", "Pathfinder", "kernelhead", "clean", 0, {**recipe, **shown, **course})
+    made = lra_run(job, root=tmp_path).figures
+    assert (made["train_cases"], made["drawn_cases"]) == (32, 18)
+    assert [each.name for each in (tmp_path / "pathfinder32" / "cache").iterdir()] == ["tangled-4-6.npz"]
+    assert lra_run(job, root=tmp_path).figures["test_accuracy"] == made["test_accuracy"]
+
+
+def test_lessons_grow_and_end_with_the_set(tmp_path: Path) -> None:
+    (tmp_path / "pathfinder32").mkdir()
+    (tmp_path / "pathfinder32" / "hard.npz").touch()
+    train = contours("train", None, 0)
+    both, lessons = with_lessons(train, [3, 7], steps=10, count=5, root=tmp_path)
+    assert len(both) == 32 + 6 * 5
+    assert np.array_equal(both.x[:32], train.x)
+    assert [first for first, _ in lessons] == [0, 10, 20]
+    behind = [(places[places >= 32] - 32).tolist() for _, places in lessons]
+    assert behind == [list(range(10)), list(range(5, 30)), list(range(25, 30))]  # 2 and 3, 3 to 7, 7 dashes
+    assert lessons[2][1][:32].tolist() == list(range(32))
+    seven = draw_tangled(5, seed=7, dashes=7)
+    assert np.array_equal(both.x[-5:], np.asarray(seven.x).reshape(5, -1))
+    assert both.y[-5:].tolist() == seven.y.tolist()
+
+
+def test_brightness_is_of_mean_zero_and_deviation_one() -> None:
+    train = contours("train", None, 0)
+    net = Settings(attention="none", window=3, width=8, brightness=True, pooling="max").model(train)
+    seen: list[torch.Tensor] = []
+    net.net.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    net(torch.from_numpy(train.x))
+    assert seen[0].shape == (32, 1024, 1)
+    assert abs(float(seen[0].mean())) < 1e-4
+    assert abs(float(seen[0].std()) - 1) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "said"),
+    [
+        ("Image", {"lessons": "3,5", "drawn": 4}, "Image has lessons '3,5' of 4 pictures"),
+        ("Pathfinder", {"lessons": "3,5"}, "Pathfinder has lessons '3,5' of 0 pictures"),
+        ("Pathfinder", {"lessons": "5,3", "drawn": 4}, "lessons are '5,3', expected growing numbers"),
+        ("Pathfinder", {"lessons": "few", "drawn": 4}, "lessons are 'few', expected growing numbers"),
+        ("Text", {"brightness": True}, "Text has brightness, expected it of Image and Pathfinder alone"),
+    ],
+)
+def test_lessons_and_brightness_that_cannot_be_are_refused(
+    data: str, settings: dict[str, object], said: str
+) -> None:
+    with pytest.raises(BadInput, match=said):
+        lra_run(Job("lra", data, "kernelhead", "clean", 0, {"attention": "none", "window": 3, **settings}))

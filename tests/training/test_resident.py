@@ -363,3 +363,44 @@ def test_a_captured_course_in_parts_is_the_course() -> None:
         for parts in (1, 4)
     ]
     torch.testing.assert_close(torch.tensor(made[1]), torch.tensor(made[0]), rtol=1e-3, atol=1e-4)
+
+
+def test_lessons_show_their_cases_one_after_another() -> None:
+    x, y = torch.arange(9.0)[:, None], torch.zeros(9, dtype=torch.long)
+    seen: list[set[float]] = []
+
+    def loss(net: nn.Module, shown: Tensor, targets: Tensor) -> Tensor:
+        seen.append(set(shown.flatten().tolist()))
+        return nn.functional.cross_entropy(net(shown), targets)
+
+    lessons = [(0, torch.tensor([4, 5])), (64, torch.tensor([8])), (128, torch.arange(3))]
+    made = fit_resident(nn.Linear(1, 2), x, y, Course(150, 4), loss=loss, lessons=lessons)
+    assert made.steps == 150
+    assert set().union(*seen[:64]) == {4.0, 5.0}
+    assert set().union(*seen[64:128]) == {8.0}
+    assert set().union(*seen[128:]) == {0.0, 1.0, 2.0}
+
+
+def test_runs_with_lessons_repeat_themselves_and_take_their_seed() -> None:
+    x, y = cases()
+    lessons = [(0, torch.arange(24)), (64, torch.arange(48))]
+    first, same, other = (
+        fit_resident(model(), x, y, Course(80, 16, seed=seed), lessons=lessons).losses for seed in (1, 1, 2)
+    )
+    assert first == same
+    assert first != other
+
+
+@pytest.mark.parametrize(
+    "lessons",
+    [
+        [(1, torch.arange(2))],
+        [(0, torch.arange(2)), (0, torch.arange(2))],
+        [(0, torch.tensor([48]))],
+        [(0, torch.tensor([-1]))],
+        [(0, torch.arange(0))],
+    ],
+)
+def test_lessons_out_of_order_or_without_cases_are_refused(lessons: list[tuple[int, Tensor]]) -> None:
+    with pytest.raises(BadInput, match=r"fit_resident: lessons begin at .* places of the 48 cases"):
+        fit_resident(model(), *cases(), Course(4, 16), lessons=lessons)

@@ -55,6 +55,7 @@ class SequenceClassifier(nn.Module):
             them, and the mean is a sum of real points over all, as in the released long-range models.
         spread: deviation of token embeddings at first. With patches a small one may keep training from
             beginning; 1 is good there.
+        scale: by which embedded channels are multiplied; the root of the width if None, as published.
 
     Raises:
         BadInput: both or neither of channels and vocabulary, or a size out of range.
@@ -96,6 +97,7 @@ class SequenceClassifier(nn.Module):
         modes: int | None = None,
         padding: str = "masked",
         spread: float = 0.02,
+        scale: float | None = None,
     ) -> None:
         super().__init__()
         who = "SequenceClassifier"
@@ -110,8 +112,9 @@ class SequenceClassifier(nn.Module):
             raise unknown(who, "activation", activation, ACTIVATIONS)
         if padding not in PADDINGS:
             raise unknown(who, "padding", padding, PADDINGS)
-        if not 0 < spread < inf:
-            raise BadInput(f"{who}: `spread` is {spread}, expected a number above 0")
+        for name, each in (("spread", spread), ("scale", 1.0 if scale is None else scale)):
+            if not 0 < each < inf:
+                raise BadInput(f"{who}: `{name}` is {each}, expected a number above 0")
         if window < 0 or not dilations:
             raise BadInput(
                 f"{who}: `window` is {window}, `dilations` {dilations}; expected 0 or more, and one or more"
@@ -126,7 +129,7 @@ class SequenceClassifier(nn.Module):
         self.embedding: nn.Module
         if channels is not None:
             self.embedding = nn.Linear(check_size(who, "channels", channels), width)
-            self.scale = sqrt(width)
+            self.scale = sqrt(width) if scale is None else scale
         else:
             self.embedding = nn.Embedding(check_size(who, "vocabulary", vocabulary), width)
             nn.init.normal_(self.embedding.weight, std=spread)

@@ -17,9 +17,10 @@ from kernelhead.models import SequenceClassifier
 from kernelhead.rng import seeded
 from kernelhead.shapes import check_size
 from kernelhead.training.grid import Job, Outcome
+from kernelhead.training.lessons import lessons_from, with_lessons
 from kernelhead.training.resident import cross_entropy, fit_resident, scores_of
 from kernelhead.training.settings import course_of, jobs_from, settings_from
-from kernelhead.training.steps import Inputs, Loss
+from kernelhead.training.steps import Inputs, Lesson, Loss
 from kernelhead.training.table import Goal, Page
 from kernelhead.training.views import moved, turned
 
@@ -72,11 +73,15 @@ def _part(read: Reader, split: str, root: Path | None, drawn: int) -> Tokens:
 class Settings:
     """All that a run of this field is made from; see `SequenceClassifier` and `Course` for the words.
 
-    On a GPU the loss is `compiled` or not; `drawn` is how many training lists ListOps has, 0 for those of
-    the folder. `landmarks` are ten times the rank where 0, `modes` as many as landmarks, `dilations` of
-    `window` are those of one layer after another, over and over, joined by commas. Of images alone, in
-    training: `shift` is the most pixels that one is moved each way, `mirror` whether half are mirrored,
-    `turn` whether they lie in any of the eight ways of a square.
+    On a GPU the loss is `compiled` or not. `landmarks` are ten times the rank where 0, `modes` as many as
+    landmarks, `dilations` of `window` are those of one layer after another, over and over, joined by commas.
+    `drawn` is how many training lists ListOps has, 0 for those of the folder. Pathfinder may begin with
+    `lessons`, of each the most dashes of its contours, joined by commas, `lesson_steps` long; there `drawn`
+    is how many pictures of every number of dashes there are.
+
+    Of images alone, in training: `shift` is the most pixels that one is moved each way, `mirror` whether half
+    are mirrored, `turn` whether they lie in any of the eight ways of a square. With `brightness` a pixel is a
+    number and no token, embedded and then multiplied by `scale`, the root of the width where 0.
     """
 
     attention: str = "softmax"
@@ -115,17 +120,24 @@ class Settings:
     mirror: bool = False
     turn: bool = False
     spread: float = 0.02
+    brightness: bool = False
+    scale: float = 0.0
+    lessons: str = ""
+    lesson_steps: int = 1000
 
     def __post_init__(self) -> None:
         check_size("lra", "shift", self.shift, least=0)
+        check_size("lra", "lesson_steps", self.lesson_steps)
+        lessons_from(self.lessons)
         if not all(each.strip().isdecimal() and int(each) for each in self.dilations.split(",")):
             raise BadInput(f"lra: dilations are {self.dilations!r}, expected such as '1,4,16'")
 
-    def model(self, tokens: Tokens, *, padding: str = "masked") -> SequenceClassifier:
+    def model(self, tokens: Tokens, *, padding: str = "masked") -> nn.Module:
         """The classifier for such tokens, with padding as there."""
-        return SequenceClassifier(
+        net = SequenceClassifier(
             len(tokens.classes),
-            vocabulary=tokens.vocabulary,
+            vocabulary=None if self.brightness else tokens.vocabulary,
+            channels=1 if self.brightness else None,
             width=self.width,
             depth=self.depth,
             heads=self.heads,
@@ -146,7 +158,30 @@ class Settings:
             patch=self.patch,
             padding=padding,
             spread=self.spread,
+            scale=self.scale or None,
         )
+        return Brightness(net, float(tokens.x.mean()), float(tokens.x.std())) if self.brightness else net
+
+
+class Brightness(nn.Module):
+    """A classifier that sees tokens as numbers, of mean 0 and deviation 1 in training.
+
+    Shapes: x (b, n) whole numbers, mask (b, n); returns (b, classes).
+
+    Args:
+        net: a classifier of sequences with one channel.
+        mean: of all tokens.
+        deviation: of all tokens.
+    """
+
+    def __init__(self, net: nn.Module, mean: float, deviation: float) -> None:
+        super().__init__()
+        self.net, self.mean, self.deviation = net, mean, max(deviation, 1e-6)
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Class scores of every sequence."""
+        scores: Tensor = self.net(((x.float() - self.mean) / self.deviation).unsqueeze(-1), mask)
+        return scores
 
 
 def lra_jobs(recipes: Path, *, protocol: str, seeds: int, root: Path | None = None) -> list[Job]:
@@ -186,6 +221,13 @@ def _settings_of(job: Job) -> Settings:
             f"lra: {job.data} has shift {settings.shift}, mirror {settings.mirror}, turn {settings.turn}; "
             f"expected none of them but for {' and '.join(PICTURES)}"
         )
+    if job.data not in PICTURES and settings.brightness:
+        raise BadInput(f"lra: {job.data} has brightness, expected it of {' and '.join(PICTURES)} alone")
+    if settings.lessons and (job.data != "Pathfinder" or not settings.drawn):
+        raise BadInput(
+            f"lra: {job.data} has lessons {settings.lessons!r} of {settings.drawn} pictures, expected them "
+            "for Pathfinder alone, and `drawn` of 1 or more"
+        )
     if settings.shift >= SIDE:
         raise BadInput(f"lra: shift is {settings.shift}, expected less than the {SIDE} pixels of an image")
     return settings
@@ -216,6 +258,15 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
         return _first_token(train, valid, test)
     with seeded(job.seed):
         model = settings.model(train, padding="published" if paper else "masked").to(device)
+    real, lessons = len(train), list[Lesson]()
+    if settings.lessons:
+        train, lessons = with_lessons(
+            train,
+            lessons_from(settings.lessons),
+            steps=settings.lesson_steps,
+            count=settings.drawn,
+            root=root,
+        )
     course = course_of(settings, job.seed, device)
     (x, y), (watched, labels), (tested, truth) = (
         _on(part, device, zeros=paper) for part in (train, valid, test)
@@ -229,6 +280,7 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
         compiled=settings.compiled and device.type == "cuda",
         watch=lambda net: accuracy(net, watched, labels, precision=course.precision),
         every=settings.every,
+        lessons=lessons,
     )
     figures = {
         "test_accuracy": accuracy(model, tested, truth, precision=course.precision),
@@ -236,8 +288,10 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
         "train_loss": float(np.mean(fitted.losses[-100:])),
         "steps_a_second": fitted.steps_a_second,
         "peak_gib": fitted.peak_gib,
-        "train_cases": float(len(train)),
+        "train_cases": float(real),
     }
+    if len(train) > real:
+        figures["drawn_cases"] = float(len(train) - real)
     return Outcome(figures, sum(each.numel() for each in model.parameters()))
 
 

@@ -1,5 +1,6 @@
 """Training with all data on the device: one graph a step, for models that are bound by their launches."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -11,7 +12,7 @@ from kernelhead.nn import evaluating
 from kernelhead.shapes import check_size
 from kernelhead.training.course import PRECISIONS, Course, cast, products
 from kernelhead.training.stacked import Run, fit_runs
-from kernelhead.training.steps import Fitted, Inputs, Loss, Watch
+from kernelhead.training.steps import Fitted, Inputs, Lesson, Loss, Watch
 from kernelhead.training.turns import meet
 
 
@@ -39,6 +40,7 @@ def fit_resident(
     watch: Watch | None = None,
     every: int = 500,
     patience: int | None = None,
+    lessons: Sequence[Lesson] = (),
 ) -> Fitted:
     """Train a model on tensors that lie on its device, and leave the last weights in it, or the best.
 
@@ -64,10 +66,13 @@ def fit_resident(
         every: steps from one look to the next; the last step has one too.
         patience: looks without a higher figure after which training ends, rates being those of the whole
             course; None to go on.
+        lessons: what is shown when, easy cases first: of each its first step, 0 for the first of them, and
+            the places of its cases, on the CPU. Cases are then drawn one by one, and a lesson begins up to
+            64 steps late. All cases in epochs without.
 
     Raises:
         BadInput: fewer cases than a batch, x and y of different lengths, patience that is no such number
-            or has nothing to watch, or a loss that is not finite.
+            or has nothing to watch, lessons out of order or without cases, or a loss that is not finite.
 
     Example:
         >>> x = torch.linspace(-1, 1, 64)[:, None]
@@ -87,10 +92,19 @@ def fit_resident(
         check_size("fit_resident", "patience", patience)
         if watch is None:
             raise BadInput(f"fit_resident: patience is {patience}, but there is nothing to watch")
+    firsts = [first for first, _ in lessons]
+    inside = all(len(places) and 0 <= places.min() <= places.max() < len(y) for _, places in lessons)
+    if lessons and (firsts[0] != 0 or firsts != sorted(set(firsts)) or not inside):
+        raise BadInput(
+            f"fit_resident: lessons begin at {firsts}, expected 0 and then later steps, each with places of "
+            f"the {len(y)} cases"
+        )
     if loss is None:
         loss = partial(cross_entropy, smoothing=course.smoothing)
     compiled = y.is_cuda if compiled is None else compiled
-    made = meet(Run(model, x, y, course, loss, compiled, captured, watch, every, patience), fit_runs)
+    made = meet(
+        Run(model, x, y, course, loss, compiled, captured, watch, every, patience, tuple(lessons)), fit_runs
+    )
     if isinstance(made, BadInput):
         raise made
     return made

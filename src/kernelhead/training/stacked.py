@@ -15,6 +15,7 @@ from kernelhead.training.course import Course
 from kernelhead.training.steps import (
     Fitted,
     Inputs,
+    Lesson,
     Loss,
     Solo,
     Steps,
@@ -41,6 +42,7 @@ class Run:
     watch: Watch | None
     every: int
     patience: int | None
+    lessons: tuple[Lesson, ...] = ()
 
 
 def fit_runs(runs: Sequence[Run]) -> list[Fitted | BadInput]:
@@ -67,7 +69,7 @@ def alike(runs: Sequence[Run]) -> bool:
     """Whether runs can be trained in one step; see `fit_runs`."""
     first = runs[0]
     for run in runs:
-        if run.patience is not None or _asked(run) != _asked(first):
+        if run.patience is not None or run.lessons or _asked(run) != _asked(first):
             return False
         if replace(run.course, seed=0) != replace(first.course, seed=0) or not _same(run.loss, first.loss):
             return False
@@ -176,7 +178,7 @@ class _Host(nn.Module):
 
 def _alone(run: Run) -> list[Fitted | BadInput]:
     with seeded(run.course.seed):
-        steps = Solo(run.model, run.x, run.y, run.course, run.loss, run.compiled)
+        steps = Solo(run.model, run.x, run.y, run.course, run.loss, run.compiled, run.lessons)
         return fit_steps(steps, [run.watch], run.every, run.patience, captured=run.captured)
 
 

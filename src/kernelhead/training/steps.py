@@ -23,6 +23,7 @@ AHEAD = 64  # steps whose cases are chosen at a time at least: a copy to the dev
 TURN = 8  # steps from one turn to the next, where several runs take turns
 
 Inputs = Tensor | tuple[Tensor, ...]
+Lesson = tuple[int, Tensor]  # the first step, and places of the cases that are shown from there on
 Loss = Callable[[nn.Module, Any, Tensor], Tensor]
 Watch = Callable[[nn.Module], float]
 
@@ -140,6 +141,7 @@ class Steps(ABC):
         seeds: of the orders of the cases, one a model.
         cases: of a model.
         shape: of the losses of a step; none for one model.
+        lessons: by which cases are drawn, one after another; epochs of all cases without.
     """
 
     def __init__(
@@ -153,6 +155,7 @@ class Steps(ABC):
         seeds: Sequence[int],
         cases: int,
         shape: tuple[int, ...] = (),
+        lessons: Sequence[Lesson] = (),
     ) -> None:
         self.models, self.y, self.course, self.objective = models, y, course, objective
         device, self.on_gpu = y.device, y.is_cuda
@@ -160,7 +163,8 @@ class Steps(ABC):
         # Losses of several models are summed before they go back.
         self.ones = torch.ones(shape, device=device) if shape else None
         self.number, self.spot = (torch.zeros(1, dtype=torch.int64, device=device) for _ in range(2))
-        self.held, epoch = cases, cases // course.batch
+        self.held, self.lessons = cases, lessons
+        epoch = AHEAD if lessons else cases // course.batch
         self.ahead = -(-AHEAD // epoch)
         self.order = torch.zeros(self.ahead * epoch, *shape, course.batch, dtype=torch.int64, device=device)
         self.sources = [torch.Generator().manual_seed(seed) for seed in seeds]
@@ -180,13 +184,18 @@ class Steps(ABC):
     def shuffle(self, number: int) -> None:
         """New orders of the cases where an epoch begins; of several where epochs are short."""
         if number % len(self.order) == 0:
-            drawn = [torch.cat([self._drawn(source) for _ in range(self.ahead)]) for source in self.sources]
+            drawn = [
+                torch.cat([self._drawn(source, number) for _ in range(self.ahead)]) for source in self.sources
+            ]
             self.order.copy_(torch.stack(drawn, dim=1).view_as(self.order))
             self.spot.zero_()
 
-    def _drawn(self, source: torch.Generator) -> Tensor:
-        """An order of the cases, a batch a row."""
+    def _drawn(self, source: torch.Generator, number: int) -> Tensor:
+        """An order of the cases, a batch a row; those of a lesson may come again."""
         batch = self.course.batch
+        if self.lessons:
+            _, places = [lesson for lesson in self.lessons if lesson[0] <= number][-1]
+            return places[torch.randint(len(places), (AHEAD, batch), generator=source)]
         kept = self.held // batch * batch
         return torch.randperm(self.held, generator=source)[:kept].view(-1, batch)
 
@@ -246,7 +255,14 @@ class Solo(Steps):
     """Steps of one model."""
 
     def __init__(
-        self, model: nn.Module, x: Inputs, y: Tensor, course: Course, loss: Loss, compiled: bool
+        self,
+        model: nn.Module,
+        x: Inputs,
+        y: Tensor,
+        course: Course,
+        loss: Loss,
+        compiled: bool,
+        lessons: Sequence[Lesson] = (),
     ) -> None:
         made = objective_of(model, course, loss, y.device)
         super().__init__(
@@ -257,6 +273,7 @@ class Solo(Steps):
             torch.compile(made, dynamic=False) if compiled else made,
             seeds=[course.seed],
             cases=len(y),
+            lessons=lessons,
         )
         self.x = x
 
