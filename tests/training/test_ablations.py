@@ -58,9 +58,9 @@ def run(variant: str, **changes: object) -> Outcome:
     return ablation_run(Job("ablations", "Image", variant, "clean", 0, recipe))
 
 
-def test_the_file_of_the_house_has_every_change_on_both_sets() -> None:
+def test_the_file_of_the_house_has_every_change_on_all_sets() -> None:
     jobs = ablation_jobs(RECIPES, protocol="clean", seeds=3)
-    assert len(jobs) == 2 * 15 * 3
+    assert len(jobs) == 3 * 15 * 3
     assert {job.variant for job in jobs} == {*ABLATIONS_PAGE.variants}
     base = settings_from(Settings, "base", jobs[0].recipe)
     for job in jobs[: 15 * 3 : 3]:
@@ -169,7 +169,7 @@ def test_changes_reach_the_layers() -> None:
     assert isinstance(mixed.blocks[1].attention, PrimalAttention)
 
 
-@pytest.mark.parametrize("data", ["Image", "JapaneseVowels"])
+@pytest.mark.parametrize("data", list(ablations.READERS))
 def test_a_matched_softmax_has_as_many_weights(data: str) -> None:
     recipes = {
         job.variant: job.recipe
@@ -198,6 +198,7 @@ def test_images_and_series_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
         return Images(name, np.zeros((4, 1, 3, 3), np.uint8), np.array([0, 1, 0, 1]), ("a", "b"))
 
     def series(name: str, *, split: str, root: Path | None) -> Series:
+        assert name in ablations.SERIES
         long = 5 if split == "train" else 7
         cases = tuple(
             np.random.default_rng(seed).normal(size=(2 + seed % (long - 1), 3)) for seed in range(10)
@@ -205,10 +206,12 @@ def test_images_and_series_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
         return Series(cases, tuple("ab" * 5), name)
 
     monkeypatch.setitem(ablations._image.__globals__, "read_images", images)
-    monkeypatch.setitem(ablations._vowels.__globals__, "read_series", series)
+    monkeypatch.setitem(ablations._series.__globals__, "read_series", series)
     tokens = ablations.READERS["Image"](None)
     assert (tokens.longest, tokens.vocabulary, tokens.train.mask) == (9, 256, None)
-    vowels = ablations.READERS["JapaneseVowels"](None)
+    assert ablations.SERIES == ("JapaneseVowels", "SpokenArabicDigits")
+    vowels, digits = (ablations.READERS[name](None) for name in ablations.SERIES)
+    assert digits.train.x.shape == vowels.train.x.shape
     assert (vowels.longest, vowels.channels, vowels.classes) == (5, 3, 2)
     (x, mask), y = vowels.test.on(torch.device("cpu"))
     assert x.shape == (10, 5, 3)

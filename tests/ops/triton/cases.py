@@ -81,7 +81,7 @@ CASES = {
 
 
 def sums(features: Tensor, weight: Tensor, mask: Tensor | None) -> Tensor:
-    """Sums over real points of squared scores, float32 on the CPU point by point as kernels add them there."""
+    """Sums over real points of squared scores; float32 on the CPU point by point, as kernels add."""
     scores = features @ weight
     kept = scores if mask is None else scores.masked_fill(~mask.unsqueeze(-1), 0)
     squares = kept.to(torch.promote_types(kept.dtype, torch.float32)).square()
