@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernelhead.data import Tokens, draw_tangled
+from kernelhead.data import Tokens, draw_listops, draw_tangled, listops_value
 from kernelhead.errors import BadInput, UnknownName
 from kernelhead.training import lra
 from kernelhead.training.grid import Job
@@ -194,11 +194,12 @@ def test_a_job_with_lessons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "pathfinder32" / "hard.npz").touch()
     recipe = {"attention": "none", "window": 3, "dilations": "1,32", "width": 8, "inner": 8, "hidden": 8}
     shown = {"brightness": True, "scale": 0.5, "pooling": "max", "turn": True, "precision": "32"}
-    course = {"steps": 4, "batch": 4, "every": 2, "lessons": "2,4", "lesson_steps": 1, "drawn": 6}
+    course = {"steps": 4, "batch": 4, "every": 2, "lessons": "2,4", "lesson_steps": 1, "lesson_cases": 6}
     job = Job("lra", "Pathfinder", "kernelhead", "clean", 0, {**recipe, **shown, **course})
     made = lra_run(job, root=tmp_path).figures
     assert (made["train_cases"], made["drawn_cases"]) == (32, 18)
-    assert [each.name for each in (tmp_path / "pathfinder32" / "cache").iterdir()] == ["tangled-4-6.npz"]
+    kept = [each.name for each in (tmp_path / "pathfinder32" / "cache").iterdir()]
+    assert sorted(kept) == [f"lesson-{grade}-6.npz" for grade in (2, 3, 4)]
     assert lra_run(job, root=tmp_path).figures["test_accuracy"] == made["test_accuracy"]
 
 
@@ -206,7 +207,7 @@ def test_lessons_grow_and_end_with_the_set(tmp_path: Path) -> None:
     (tmp_path / "pathfinder32").mkdir()
     (tmp_path / "pathfinder32" / "hard.npz").touch()
     train = contours("train", None, 0)
-    both, lessons = with_lessons(train, [3, 7], steps=10, count=5, root=tmp_path)
+    both, lessons = with_lessons(train, "Pathfinder", [3, 7], steps=10, count=5, root=tmp_path)
     assert len(both) == 32 + 6 * 5
     assert np.array_equal(both.x[:32], train.x)
     assert [first for first, _ in lessons] == [0, 10, 20]
@@ -216,6 +217,25 @@ def test_lessons_grow_and_end_with_the_set(tmp_path: Path) -> None:
     seven = draw_tangled(5, seed=7, dashes=7)
     assert np.array_equal(both.x[-5:], np.asarray(seven.x).reshape(5, -1))
     assert both.y[-5:].tolist() == seven.y.tolist()
+
+
+def test_lists_grow_from_lesson_to_lesson(tmp_path: Path) -> None:
+    (tmp_path / "listops").mkdir()
+    (tmp_path / "listops" / "train.npz").touch()
+    train = draw_listops(10, seed=0, shortest=40, longest=90)
+    both, lessons = with_lessons(train, "ListOps", [12, 24, 60], steps=10, count=5, root=tmp_path)
+    assert (len(both), both.longest) == (10 + 3 * 5, 90)
+    assert [(first, (places - 10).tolist()) for first, places in lessons[:3]] == [
+        (0, list(range(5))),
+        (10, list(range(10))),
+        (20, list(range(5, 15))),
+    ]
+    assert lessons[3][0] == 30
+    assert lessons[3][1].tolist() == [*range(10), *range(20, 25)]
+    for grade, (least, most) in enumerate([(4, 11), (7, 23), (16, 59)]):
+        of_grade = slice(10 + 5 * grade, 15 + 5 * grade)
+        assert bool(((least <= both.lengths[of_grade]) & (both.lengths[of_grade] <= most)).all())
+    assert [listops_value(row) for row in both.x] == both.y.tolist()
 
 
 def test_brightness_is_of_mean_zero_and_deviation_one() -> None:
@@ -232,10 +252,12 @@ def test_brightness_is_of_mean_zero_and_deviation_one() -> None:
 @pytest.mark.parametrize(
     ("data", "settings", "said"),
     [
-        ("Image", {"lessons": "3,5", "drawn": 4}, "Image has lessons '3,5' of 4 pictures"),
-        ("Pathfinder", {"lessons": "3,5"}, "Pathfinder has lessons '3,5' of 0 pictures"),
-        ("Pathfinder", {"lessons": "5,3", "drawn": 4}, "lessons are '5,3', expected growing numbers"),
-        ("Pathfinder", {"lessons": "few", "drawn": 4}, "lessons are 'few', expected growing numbers"),
+        ("Image", {"lessons": "3,5"}, "Image has lessons '3,5', expected them of ListOps and Pathfinder"),
+        ("Pathfinder", {"lessons": "5,3"}, "lessons of Pathfinder are '5,3', expected growing numbers of da"),
+        ("Pathfinder", {"lessons": "few"}, "are 'few', expected growing numbers of dashes from 2 to 20"),
+        ("Pathfinder", {"lessons": "3,21"}, "are '3,21', expected growing numbers of dashes from 2 to 20"),
+        ("ListOps", {"lessons": "7,30"}, "are '7,30', expected growing numbers of tokens from 8 to 2000"),
+        ("ListOps", {"lessons": "30", "lesson_cases": 0}, "lesson_cases is 0"),
         ("Text", {"brightness": True}, "Text has brightness, expected it of Image and Pathfinder alone"),
     ],
 )

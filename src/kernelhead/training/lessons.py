@@ -1,81 +1,135 @@
-"""Easy pictures first: drawn contours that grow longer from lesson to lesson, before those of a data set."""
+"""Easy cases first: drawn ones that grow harder from lesson to lesson, before those of a data set."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from kernelhead.data import Tokens, draw_tangled
+from kernelhead.data import Tokens, as_tokens, draw_listops, draw_tangled
+from kernelhead.data.listops import LONGEST
 from kernelhead.data.sources import made_once, root_of
 from kernelhead.errors import BadInput
 from kernelhead.training.steps import Lesson
 
-SHORTEST, REACH = 2, 4  # dashes of the easiest pictures, and how many fewer a lesson has too
+PARTS = "x", "y", "lengths"  # of `Tokens`, all that drawn cases have of their own
 DISTRACTORS = 2
+SHORTER = 4  # a list has more than one of so many parts of the most tokens of its grade
 
 
-def lessons_from(words: str) -> list[int]:
-    """Numbers of dashes, joined by commas: of every lesson the most that its contours have.
+def _contours(count: int, dashes: int) -> Tokens:
+    return as_tokens(draw_tangled(count, seed=dashes, dashes=dashes, distractors=DISTRACTORS))
+
+
+def _lists(count: int, longest: int) -> Tokens:
+    return draw_listops(count, seed=longest, shortest=longest // SHORTER, longest=longest)
+
+
+@dataclass(frozen=True)
+class School:
+    """How a data set can be drawn at growing grades.
+
+    Args:
+        what: its grades count, for sentences.
+        place: a file of the set; drawn cases are kept beside it.
+        draw: so many cases of a grade.
+        least: the lowest grade.
+        most: the highest.
+        whole: whether all grades from the lowest on are drawn; those of the lessons alone if not.
+        reach: how many grades before its own a lesson shows too.
+    """
+
+    what: str
+    place: str
+    draw: Callable[[int, int], Tokens]
+    least: int
+    most: int
+    whole: bool
+    reach: int
+
+    def grades(self, lessons: Sequence[int]) -> list[int]:
+        """What is drawn for such lessons, lowest first."""
+        return list(range(self.least, lessons[-1] + 1)) if self.whole else list(lessons)
+
+    def drawn(self, count: int, grade: int, root: Path | None) -> dict[str, NDArray[np.integer[Any]]]:
+        """Cases of a grade by the names of `PARTS`, drawn the first time."""
+        folder = (root_of("lra", self.place, root) / self.place).parent
+        path = made_once(folder, f"lesson-{grade}-{count}.npz", partial(_write, self.draw, count, grade))
+        with np.load(path, allow_pickle=False) as file:
+            return {name: file[name] for name in PARTS}
+
+
+SCHOOLS = {
+    "ListOps": School("tokens", "listops/train.npz", _lists, 8, LONGEST, whole=False, reach=1),
+    "Pathfinder": School("dashes", "pathfinder32/hard.npz", _contours, 2, 20, whole=True, reach=4),
+}
+
+
+def lessons_from(data: str, words: str) -> list[int]:
+    """Grades of a set, joined by commas: of every lesson the highest that it shows.
 
     Raises:
-        BadInput: not such numbers, or not growing.
+        BadInput: not such numbers, not growing, out of range, or the set has no lessons.
 
     Example:
-        >>> lessons_from("3,5,9"), lessons_from("")
+        >>> lessons_from("Pathfinder", "3,5,9"), lessons_from("Image", "")
         ([3, 5, 9], [])
     """
-    parts = [part.strip() for part in words.split(",")] if words else []
-    dashes = [int(part) if part.isdecimal() else 0 for part in parts]
-    if dashes != sorted(set(dashes)) or any(each < SHORTEST for each in dashes):
-        raise BadInput(f"lra: lessons are {words!r}, expected growing numbers of dashes such as '3,5,9'")
-    return dashes
+    if not words:
+        return []
+    if data not in SCHOOLS:
+        raise BadInput(f"lra: {data} has lessons {words!r}, expected them of {' and '.join(SCHOOLS)} alone")
+    school, parts = SCHOOLS[data], [part.strip() for part in words.split(",")]
+    grades = [int(part) if part.isdecimal() else 0 for part in parts]
+    if grades != sorted(set(grades)) or not school.least <= grades[0] <= grades[-1] <= school.most:
+        raise BadInput(
+            f"lra: lessons of {data} are {words!r}, expected growing numbers of {school.what} from "
+            f"{school.least} to {school.most}, such as '9,12'"
+        )
+    return grades
 
 
 def with_lessons(
-    train: Tokens, dashes: Sequence[int], *, steps: int, count: int, root: Path | None
+    train: Tokens, data: str, lessons: Sequence[int], *, steps: int, count: int, root: Path | None
 ) -> tuple[Tokens, list[Lesson]]:
-    """Pictures of a set with drawn ones behind them, and when each is shown.
+    """Cases of a set with drawn ones behind them, and when each is shown.
 
     Args:
-        train: pictures of 32 by 32 pixels as tokens.
-        dashes: of every lesson the most that its contours have; contours of up to four fewer come too. After
-            the last lesson the set is shown, and beside it the longest that were drawn.
+        train: cases of the set.
+        data: its name in `SCHOOLS`.
+        lessons: of each the highest grade; some lower ones come too. After the last lesson the set is shown,
+            and beside it the highest grade.
         steps: of a lesson.
-        count: drawn pictures of every number of dashes; they are drawn once and kept beside the data.
+        count: drawn cases of every grade; they are drawn once and kept beside the data.
         root: folder of data sets.
     """
-    folder = root_of("lra", "pathfinder32/hard.npz", root) / "pathfinder32"
-    path = made_once(
-        folder, f"tangled-{dashes[-1]}-{count}.npz", partial(_write_drawn, most=dashes[-1], count=count)
-    )
-    with np.load(path, allow_pickle=False) as file:
-        x, y = file["x"], file["y"].astype(np.int64)
-    real, longest = len(train), dashes[-1]
-    lessons = [
-        (number * steps, _places(real, count, max(SHORTEST, most - REACH), most))
-        for number, most in enumerate(dashes)
+    school = SCHOOLS[data]
+    grades = school.grades(lessons)
+    parts = [{name: getattr(train, name) for name in PARTS}]
+    for grade in grades:
+        drawn = school.drawn(count, grade, root)
+        behind = train.longest - drawn["x"].shape[1]
+        parts.append({**drawn, "x": np.pad(drawn["x"], ((0, 0), (0, behind)))})
+    whole = {name: np.concatenate([part[name] for part in parts]) for name in PARTS}
+
+    def places(least: int, most: int) -> torch.Tensor:
+        """Where cases from one grade to another lie, by their numbers, behind those of the set."""
+        return len(train) + torch.arange(max(least, 0) * count, (most + 1) * count)
+
+    shown = [
+        (number * steps, places(grades.index(grade) - school.reach, grades.index(grade)))
+        for number, grade in enumerate(lessons)
     ]
-    whole = torch.cat([torch.arange(real), _places(real, count, longest, longest)])
-    lessons.append((len(dashes) * steps, whole))
-    x, y = np.concatenate([train.x, x]), np.concatenate([train.y, y])
-    lengths = np.full(len(x), train.longest)
-    return Tokens(train.name, x, y, lengths, train.vocabulary, train.classes), lessons
+    highest = len(grades) - 1
+    shown.append((len(lessons) * steps, torch.cat([torch.arange(len(train)), places(highest, highest)])))
+    return replace(train, **whole), shown
 
 
-def _places(real: int, count: int, least: int, most: int) -> torch.Tensor:
-    """Where pictures of so many dashes lie, behind the real ones."""
-    return real + torch.arange((least - SHORTEST) * count, (most - SHORTEST + 1) * count)
-
-
-def _write_drawn(path: Path, *, most: int, count: int) -> None:
-    x: list[NDArray[np.uint8]] = []
-    y: list[NDArray[np.integer]] = []
-    for dashes in range(SHORTEST, most + 1):
-        drawn = draw_tangled(count, seed=dashes, dashes=dashes, distractors=DISTRACTORS)
-        x.append(np.asarray(drawn.x).reshape(count, -1))
-        y.append(drawn.y)
+def _write(draw: Callable[[int, int], Tokens], count: int, grade: int, path: Path) -> None:
+    drawn = draw(count, grade)
     with path.open("wb") as file:
-        np.savez_compressed(file, x=np.concatenate(x), y=np.concatenate(y).astype(np.uint8))
+        np.savez_compressed(file, **{name: getattr(drawn, name) for name in PARTS})

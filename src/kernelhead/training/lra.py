@@ -75,9 +75,9 @@ class Settings:
 
     On a GPU the loss is `compiled` or not. `landmarks` are ten times the rank where 0, `modes` as many as
     landmarks, `dilations` of `window` are those of one layer after another, over and over, joined by commas.
-    `drawn` is how many training lists ListOps has, 0 for those of the folder. Pathfinder may begin with
-    `lessons`, of each the most dashes of its contours, joined by commas, `lesson_steps` long; there `drawn`
-    is how many pictures of every number of dashes there are.
+    `drawn` is how many training lists ListOps has, 0 for those of the folder. Pathfinder and ListOps may
+    begin with `lessons` of drawn cases, of each the most dashes of its contours or tokens of its lists,
+    joined by commas, `lesson_steps` long; `lesson_cases` are drawn of each.
 
     Of images alone, in training: `shift` is the most pixels that one is moved each way, `mirror` whether half
     are mirrored, `turn` whether they lie in any of the eight ways of a square. With `brightness` a pixel is a
@@ -124,11 +124,12 @@ class Settings:
     scale: float = 0.0
     lessons: str = ""
     lesson_steps: int = 1000
+    lesson_cases: int = 8000
 
     def __post_init__(self) -> None:
         check_size("lra", "shift", self.shift, least=0)
         check_size("lra", "lesson_steps", self.lesson_steps)
-        lessons_from(self.lessons)
+        check_size("lra", "lesson_cases", self.lesson_cases)
         if not all(each.strip().isdecimal() and int(each) for each in self.dilations.split(",")):
             raise BadInput(f"lra: dilations are {self.dilations!r}, expected such as '1,4,16'")
 
@@ -223,11 +224,7 @@ def _settings_of(job: Job) -> Settings:
         )
     if job.data not in PICTURES and settings.brightness:
         raise BadInput(f"lra: {job.data} has brightness, expected it of {' and '.join(PICTURES)} alone")
-    if settings.lessons and (job.data != "Pathfinder" or not settings.drawn):
-        raise BadInput(
-            f"lra: {job.data} has lessons {settings.lessons!r} of {settings.drawn} pictures, expected them "
-            "for Pathfinder alone, and `drawn` of 1 or more"
-        )
+    lessons_from(job.data, settings.lessons)
     if settings.shift >= SIDE:
         raise BadInput(f"lra: shift is {settings.shift}, expected less than the {SIDE} pixels of an image")
     return settings
@@ -259,13 +256,9 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
     with seeded(job.seed):
         model = settings.model(train, padding="published" if paper else "masked").to(device)
     real, lessons = len(train), list[Lesson]()
-    if settings.lessons:
+    if grades := lessons_from(job.data, settings.lessons):
         train, lessons = with_lessons(
-            train,
-            lessons_from(settings.lessons),
-            steps=settings.lesson_steps,
-            count=settings.drawn,
-            root=root,
+            train, job.data, grades, steps=settings.lesson_steps, count=settings.lesson_cases, root=root
         )
     course = course_of(settings, job.seed, device)
     (x, y), (watched, labels), (tested, truth) = (
