@@ -30,7 +30,7 @@ def drawn(split: str, root: Path | None, count: int) -> Tokens:
 
 def test_the_file_of_the_house_has_all_published_settings() -> None:
     jobs = lra_jobs(ROOT / "recipes" / "lra.toml", protocol="clean", seeds=2)
-    assert len(jobs) == (4 * 8 + 1) * 2
+    assert len(jobs) == (4 * 8 + 2) * 2
     chosen = {(job.data, job.variant): job.recipe for job in jobs}
     assert chosen["ListOps", "primal"]["rank"] == 20
     assert chosen["Text", "primal+"]["eta"] == 0.1

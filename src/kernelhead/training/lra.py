@@ -19,13 +19,13 @@ from kernelhead.shapes import check_size
 from kernelhead.training.grid import Job, Outcome
 from kernelhead.training.lessons import lessons_from, with_lessons
 from kernelhead.training.resident import cross_entropy, fit_resident, scores_of
+from kernelhead.training.rules import RULES, rule_run
 from kernelhead.training.settings import course_of, jobs_from, settings_from
 from kernelhead.training.steps import Inputs, Lesson, Loss
 from kernelhead.training.table import Goal, Page
 from kernelhead.training.views import moved, turned
 
 Reader = Callable[[str, Path | None, int], Tokens]
-FIRST = "first token"
 VARIANTS = (
     "softmax",
     "primal",
@@ -35,7 +35,7 @@ VARIANTS = (
     "nystrom",
     "performer",
     "convolution",
-    FIRST,
+    *RULES,
 )
 
 
@@ -237,8 +237,7 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
     in images too, which is black; and for Text the test part is the validation part, and all else is for
     training.
 
-    The variant "first token" is no network: it says the class that most training sequences with the same
-    first token have.
+    The variants "first token" and "first level" are no networks, but rules that read little, see `RULES`.
 
     Raises:
         BadInput: the data are not here, or cannot be used.
@@ -251,8 +250,8 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
     paper = job.protocol == "paper"
     if paper and job.data == "Text":
         train, valid = _joined(train, valid), test
-    if job.variant == FIRST:
-        return _first_token(train, valid, test)
+    if job.variant in RULES:
+        return rule_run(job.variant, train, valid, test)
     with seeded(job.seed):
         model = settings.model(train, padding="published" if paper else "masked").to(device)
     real, lessons = len(train), list[Lesson]()
@@ -305,16 +304,6 @@ def token_loss(settings: Settings, longest: int) -> Loss:
         return plain(net, (shown.flatten(1),), targets)
 
     return loss
-
-
-def _first_token(train: Tokens, valid: Tokens, test: Tokens) -> Outcome:
-    """What a rule gets that reads one token."""
-    counts = np.zeros((train.vocabulary, len(train.classes)))
-    np.add.at(counts, (train.x[:, 0], train.y), 1)
-    said = counts.argmax(1)
-    right = {name: said[part.x[:, 0]] == part.y for name, part in (("test", test), ("valid", valid))}
-    figures = {f"{name}_accuracy": float(each.mean()) for name, each in right.items()}
-    return Outcome({**figures, "train_cases": float(len(train))})
 
 
 def accuracy(
@@ -375,7 +364,8 @@ LRA_PAGE = Page(
         "nystrom": "Nystrom",
         "performer": "Performer",
         "convolution": "convolution alone",
-        FIRST: "first token alone",
+        "first token": "first token alone",
+        "first level": "first level alone",
     },
     published={
         "ListOps": _published(
