@@ -11,8 +11,9 @@ from kernelhead.data import Tokens, draw_listops, draw_tangled, listops_value
 from kernelhead.errors import BadInput, UnknownName
 from kernelhead.training import lra
 from kernelhead.training.grid import Job
-from kernelhead.training.lessons import with_lessons
+from kernelhead.training.lessons import drawn_cases, with_lessons
 from kernelhead.training.lra import Settings, accuracy, lra_jobs, lra_run, token_loss
+from kernelhead.training.resident import fit_resident
 from kernelhead.training.views import moved, turned
 
 ROOT = Path(__file__).parents[2]
@@ -219,23 +220,44 @@ def test_lessons_grow_and_end_with_the_set(tmp_path: Path) -> None:
     assert both.y[-5:].tolist() == seven.y.tolist()
 
 
-def test_lists_grow_from_lesson_to_lesson(tmp_path: Path) -> None:
+def test_drawn_lists_are_short_and_kept(tmp_path: Path) -> None:
     (tmp_path / "listops").mkdir()
     (tmp_path / "listops" / "train.npz").touch()
     train = draw_listops(10, seed=0, shortest=40, longest=90)
-    both, lessons = with_lessons(train, "ListOps", [12, 24, 60], steps=10, count=5, root=tmp_path)
-    assert (len(both), both.longest) == (10 + 3 * 5, 90)
-    assert [(first, (places - 10).tolist()) for first, places in lessons[:3]] == [
-        (0, list(range(5))),
-        (10, list(range(10))),
-        (20, list(range(5, 15))),
-    ]
-    assert lessons[3][0] == 30
-    assert lessons[3][1].tolist() == [*range(10), *range(20, 25)]
-    for grade, (least, most) in enumerate([(4, 11), (7, 23), (16, 59)]):
-        of_grade = slice(10 + 5 * grade, 15 + 5 * grade)
-        assert bool(((least <= both.lengths[of_grade]) & (both.lengths[of_grade] <= most)).all())
-    assert [listops_value(row) for row in both.x] == both.y.tolist()
+    for grade, least in ((12, 4), (60, 16)):
+        made = drawn_cases(train, "ListOps", grade, count=5, root=tmp_path)
+        assert (made.x.shape, made.classes, made.vocabulary) == ((5, grade), train.classes, 16)
+        assert least <= made.lengths.min() <= made.lengths.max() < grade
+        assert [listops_value(row) for row in made.x] == made.y.tolist()
+        again = drawn_cases(train, "ListOps", grade, count=5, root=tmp_path)
+        assert np.array_equal(made.x, again.x)
+    kept = [each.name for each in (tmp_path / "listops" / "cache").iterdir()]
+    assert sorted(kept) == ["lesson-12-5.npz", "lesson-60-5.npz"]
+
+
+def test_lists_have_lessons_before_the_course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "listops").mkdir()
+    (tmp_path / "listops" / "train.npz").touch()
+    seen: list[tuple[tuple[int, ...], int, int, bool]] = []
+
+    def read(split: str, root: Path | None, count: int) -> Tokens:
+        seed = {"train": 0, "validation": 1, "test": 2}[split]
+        return draw_listops(32, seed=seed, shortest=20, longest=60)
+
+    def fit(model: torch.nn.Module, x: Any, y: torch.Tensor, course: Any, **more: Any) -> Any:
+        seen.append((tuple(x[0].shape), course.steps, course.batch, "watch" in more))
+        return fit_resident(model, x, y, course, **more)
+
+    monkeypatch.setitem(lra_run.__globals__["READERS"], "ListOps", read)
+    monkeypatch.setitem(lra_run.__globals__, "fit_resident", fit)
+    recipe = {"attention": "none", "window": 3, "width": 8, "inner": 8, "hidden": 8, "precision": "32"}
+    course = {"steps": 4, "batch": 4, "every": 2, "lessons": "12,24", "lesson_steps": 3}
+    more = {"lesson_cases": 20, "lesson_batch": 10}
+    job = Job("lra", "ListOps", "kernelhead", "clean", 0, {**recipe, **course, **more})
+    made = lra_run(job, root=tmp_path).figures
+    assert seen == [((20, 12), 3, 10, False), ((20, 24), 3, 10, False), ((32, 60), 4, 4, True)]
+    assert (made["train_cases"], made["drawn_cases"]) == (32, 40)
+    assert lra_run(job, root=tmp_path).figures["test_accuracy"] == made["test_accuracy"]
 
 
 def test_brightness_is_of_mean_zero_and_deviation_one() -> None:

@@ -4,11 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from kernelhead.data import Tokens, as_tokens, draw_listops, draw_tangled
 from kernelhead.data.listops import LONGEST
@@ -17,6 +15,7 @@ from kernelhead.errors import BadInput
 from kernelhead.training.steps import Lesson
 
 PARTS = "x", "y", "lengths"  # of `Tokens`, all that drawn cases have of their own
+REACH = 4  # grades before its own that a lesson shows too
 DISTRACTORS = 2
 SHORTER = 4  # a list has more than one of so many parts of the most tokens of its grade
 
@@ -39,8 +38,8 @@ class School:
         draw: so many cases of a grade.
         least: the lowest grade.
         most: the highest.
-        whole: whether all grades from the lowest on are drawn; those of the lessons alone if not.
-        reach: how many grades before its own a lesson shows too.
+        apart: whether a lesson is a course of its own, on sequences as short as its grade; if not, all
+            lessons are parts of one course.
     """
 
     what: str
@@ -48,24 +47,12 @@ class School:
     draw: Callable[[int, int], Tokens]
     least: int
     most: int
-    whole: bool
-    reach: int
-
-    def grades(self, lessons: Sequence[int]) -> list[int]:
-        """What is drawn for such lessons, lowest first."""
-        return list(range(self.least, lessons[-1] + 1)) if self.whole else list(lessons)
-
-    def drawn(self, count: int, grade: int, root: Path | None) -> dict[str, NDArray[np.integer[Any]]]:
-        """Cases of a grade by the names of `PARTS`, drawn the first time."""
-        folder = (root_of("lra", self.place, root) / self.place).parent
-        path = made_once(folder, f"lesson-{grade}-{count}.npz", partial(_write, self.draw, count, grade))
-        with np.load(path, allow_pickle=False) as file:
-            return {name: file[name] for name in PARTS}
+    apart: bool
 
 
 SCHOOLS = {
-    "ListOps": School("tokens", "listops/train.npz", _lists, 8, LONGEST, whole=False, reach=1),
-    "Pathfinder": School("dashes", "pathfinder32/hard.npz", _contours, 2, 20, whole=True, reach=4),
+    "ListOps": School("tokens", "listops/train.npz", _lists, 8, LONGEST, apart=True),
+    "Pathfinder": School("dashes", "pathfinder32/hard.npz", _contours, 2, 20, apart=False),
 }
 
 
@@ -93,38 +80,46 @@ def lessons_from(data: str, words: str) -> list[int]:
     return grades
 
 
-def with_lessons(
-    train: Tokens, data: str, lessons: Sequence[int], *, steps: int, count: int, root: Path | None
-) -> tuple[Tokens, list[Lesson]]:
-    """Cases of a set with drawn ones behind them, and when each is shown.
+def drawn_cases(train: Tokens, data: str, grade: int, *, count: int, root: Path | None) -> Tokens:
+    """Cases of a grade, no longer than they must be; drawn the first time and then kept beside the data.
 
     Args:
-        train: cases of the set.
+        train: cases of the set, of which these are a kind.
         data: its name in `SCHOOLS`.
-        lessons: of each the highest grade; some lower ones come too. After the last lesson the set is shown,
-            and beside it the highest grade.
-        steps: of a lesson.
-        count: drawn cases of every grade; they are drawn once and kept beside the data.
+        grade: theirs.
+        count: how many.
         root: folder of data sets.
     """
     school = SCHOOLS[data]
-    grades = school.grades(lessons)
-    parts = [{name: getattr(train, name) for name in PARTS}]
-    for grade in grades:
-        drawn = school.drawn(count, grade, root)
-        behind = train.longest - drawn["x"].shape[1]
-        parts.append({**drawn, "x": np.pad(drawn["x"], ((0, 0), (0, behind)))})
-    whole = {name: np.concatenate([part[name] for part in parts]) for name in PARTS}
+    folder = (root_of("lra", school.place, root) / school.place).parent
+    path = made_once(folder, f"lesson-{grade}-{count}.npz", partial(_write, school.draw, count, grade))
+    with np.load(path, allow_pickle=False) as file:
+        return replace(train, **{name: file[name] for name in PARTS})
 
-    def places(least: int, most: int) -> torch.Tensor:
-        """Where cases from one grade to another lie, by their numbers, behind those of the set."""
-        return len(train) + torch.arange(max(least, 0) * count, (most + 1) * count)
 
-    shown = [
-        (number * steps, places(grades.index(grade) - school.reach, grades.index(grade)))
-        for number, grade in enumerate(lessons)
-    ]
-    highest = len(grades) - 1
+def with_lessons(
+    train: Tokens, data: str, lessons: Sequence[int], *, steps: int, count: int, root: Path | None
+) -> tuple[Tokens, list[Lesson]]:
+    """Cases of a set with drawn ones of all grades behind them, and when each is shown.
+
+    Args:
+        train: cases of the set, all as long as drawn ones are.
+        data: its name in `SCHOOLS`.
+        lessons: of each the highest grade; up to four lower ones come too. After the last lesson the set is
+            shown, and beside it the highest grade.
+        steps: of a lesson.
+        count: drawn cases of every grade.
+        root: folder of data sets.
+    """
+    least, highest = SCHOOLS[data].least, lessons[-1]
+    drawn = [drawn_cases(train, data, grade, count=count, root=root) for grade in range(least, highest + 1)]
+    whole = {name: np.concatenate([getattr(part, name) for part in (train, *drawn)]) for name in PARTS}
+
+    def places(low: int, high: int) -> torch.Tensor:
+        """Where cases from one grade to another lie, behind those of the set."""
+        return len(train) + torch.arange((max(low, least) - least) * count, (high - least + 1) * count)
+
+    shown = [(number * steps, places(grade - REACH, grade)) for number, grade in enumerate(lessons)]
     shown.append((len(lessons) * steps, torch.cat([torch.arange(len(train)), places(highest, highest)])))
     return replace(train, **whole), shown
 

@@ -1,6 +1,6 @@
 """Long sequences: the paper's models of the Long Range Arena, trained with all data on the device."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from math import isqrt
@@ -16,8 +16,9 @@ from kernelhead.errors import BadInput
 from kernelhead.models import SequenceClassifier
 from kernelhead.rng import seeded
 from kernelhead.shapes import check_size
+from kernelhead.training.course import Course
 from kernelhead.training.grid import Job, Outcome
-from kernelhead.training.lessons import lessons_from, with_lessons
+from kernelhead.training.lessons import SCHOOLS, drawn_cases, lessons_from, with_lessons
 from kernelhead.training.resident import cross_entropy, fit_resident, scores_of
 from kernelhead.training.rules import RULES, rule_run
 from kernelhead.training.settings import course_of, jobs_from, settings_from
@@ -77,7 +78,9 @@ class Settings:
     landmarks, `dilations` of `window` are those of one layer after another, over and over, joined by commas.
     `drawn` is how many training lists ListOps has, 0 for those of the folder. Pathfinder and ListOps may
     begin with `lessons` of drawn cases, of each the most dashes of its contours or tokens of its lists,
-    joined by commas, `lesson_steps` long; `lesson_cases` are drawn of each.
+    joined by commas, `lesson_steps` long; `lesson_cases` are drawn of each. Lessons of contours are the
+    first of the `steps`. Those of lists come before them, each a course of its own on sequences as short as
+    its lists, in batches of `lesson_batch`, of `batch` where 0.
 
     Of images alone, in training: `shift` is the most pixels that one is moved each way, `mirror` whether half
     are mirrored, `turn` whether they lie in any of the eight ways of a square. With `brightness` a pixel is a
@@ -125,11 +128,13 @@ class Settings:
     lessons: str = ""
     lesson_steps: int = 1000
     lesson_cases: int = 8000
+    lesson_batch: int = 0
 
     def __post_init__(self) -> None:
         check_size("lra", "shift", self.shift, least=0)
         check_size("lra", "lesson_steps", self.lesson_steps)
         check_size("lra", "lesson_cases", self.lesson_cases)
+        check_size("lra", "lesson_batch", self.lesson_batch, least=0)
         if not all(each.strip().isdecimal() and int(each) for each in self.dilations.split(",")):
             raise BadInput(f"lra: dilations are {self.dilations!r}, expected such as '1,4,16'")
 
@@ -254,12 +259,14 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
         return rule_run(job.variant, train, valid, test)
     with seeded(job.seed):
         model = settings.model(train, padding="published" if paper else "masked").to(device)
-    real, lessons = len(train), list[Lesson]()
-    if grades := lessons_from(job.data, settings.lessons):
+    course = course_of(settings, job.seed, device)
+    real, lessons, grades = len(train), list[Lesson](), lessons_from(job.data, settings.lessons)
+    if grades and SCHOOLS[job.data].apart:
+        _teach(model, settings, course, train, job.data, grades, device, root)
+    elif grades:
         train, lessons = with_lessons(
             train, job.data, grades, steps=settings.lesson_steps, count=settings.lesson_cases, root=root
         )
-    course = course_of(settings, job.seed, device)
     (x, y), (watched, labels), (tested, truth) = (
         _on(part, device, zeros=paper) for part in (train, valid, test)
     )
@@ -282,9 +289,28 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
         "peak_gib": fitted.peak_gib,
         "train_cases": float(real),
     }
-    if len(train) > real:
-        figures["drawn_cases"] = float(len(train) - real)
+    if grades:
+        apart = len(grades) * settings.lesson_cases
+        figures["drawn_cases"] = float(len(train) - real or apart)
     return Outcome(figures, sum(each.numel() for each in model.parameters()))
+
+
+def _teach(
+    model: nn.Module,
+    settings: Settings,
+    course: Course,
+    train: Tokens,
+    data: str,
+    grades: Sequence[int],
+    device: torch.device,
+    root: Path | None,
+) -> None:
+    """Lessons before the course, each a short one on drawn cases of its grade, too short to be compiled."""
+    short = replace(course, steps=settings.lesson_steps, batch=settings.lesson_batch or course.batch)
+    for grade in grades:
+        drawn = drawn_cases(train, data, grade, count=settings.lesson_cases, root=root)
+        x, y = _on(drawn, device)
+        fit_resident(model, x, y, short, loss=token_loss(settings, drawn.longest), compiled=False)
 
 
 def token_loss(settings: Settings, longest: int) -> Loss:
