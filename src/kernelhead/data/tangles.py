@@ -9,13 +9,15 @@ from kernelhead.errors import BadInput
 from kernelhead.shapes import check_size
 
 Numbers = NDArray[np.float32]
-# In pixels: from dash to dash, half a dash without its round ends, half its width, a disc's radius, the
-# distance that dashes keep where they can, and that to the edge.
-STEP, HALF, STROKE, DISC, APART, MARGIN = 3.2, 0.6, 0.45, 1.5, 3.0, 2.5
-TURN = 0.4, 1.2  # most that a contour turns between two dashes, in radians: the first choice and the last
+# In pixels: from dash to dash of long contours and of short ones, which look whole; half a dash without its
+# round ends, half its width, a disc's radius, the distance that dashes keep where they can, and that to the
+# edge. Distances of dashes are those of the arena's hard pictures, read off their autocorrelation.
+STEP, SHORT, HALF, STROKE, DISC, APART, MARGIN = 4.0, 3.0, 1.0, 0.35, 1.4, 3.0, 2.0
+TURN = 0.6, 1.4  # most that a contour turns between two dashes, in radians: the first choice and the last
+LONG = 2  # long contours of a picture
 TRIES = 12  # choices for a dash
 CHUNK = 2048  # most pictures drawn at a time
-INK, BRIGHT = 210, 240
+INK, BRIGHT = 220, 240
 FEWEST = 0.01  # share of pictures that have all dashes inside, or there is no room for so many
 
 
@@ -30,7 +32,7 @@ def draw_tangled(count: int, *, seed: int, dashes: int = 14, distractors: int = 
     Shapes: x (count, 1, 32, 32).
 
     Args:
-        count: how many pictures; about a thousand a second on one core.
+        count: how many pictures; some 500 a second on one core, more where contours are short.
         seed: names the draw.
         dashes: of a long contour; short ones have a third of them, two at least.
         distractors: short contours in a picture.
@@ -48,7 +50,7 @@ def draw_tangled(count: int, *, seed: int, dashes: int = 14, distractors: int = 
     check_size(who, "dashes", dashes, least=2)
     check_size(who, "distractors", distractors, least=0)
     draws = np.random.Generator(np.random.Philox(check_size(who, "seed", seed, least=0)))
-    sizes = [dashes, dashes] + [max(dashes // 3, 2)] * distractors
+    sizes = [dashes] * LONG + [max(dashes // 3, 2)] * distractors
     kept: list[Numbers] = []
     while sum(map(len, kept)) < count:
         grown = _grown(draws, sizes, min(CHUNK, 2 * count + 30))
@@ -71,7 +73,8 @@ def _grown(draws: np.random.Generator, sizes: list[int], count: int) -> Numbers:
     """Contours of so many pictures one behind the other, (count, dashes, 3): where and which way."""
     most = np.linspace(*TURN, TRIES)
     grown = np.zeros((count, 0, 3), np.float32)
-    for size in sizes:
+    for number, size in enumerate(sizes):
+        step = STEP if number < LONG else SHORT
         for dash in range(size):
             if dash == 0:
                 far, way = grown, draws.uniform(0, 2 * np.pi, (count, TRIES))
@@ -80,7 +83,7 @@ def _grown(draws: np.random.Generator, sizes: list[int], count: int) -> Numbers:
                 far, last = grown[:, :-1], grown[:, -1]
                 way = last[:, 2:] + draws.uniform(-1, 1, (count, TRIES)) * most
                 # Half of the way along either dash: the contour bends between them.
-                place = last[:, None, :2] + STEP / 2 * (_along(last[:, 2:]) + _along(way))
+                place = last[:, None, :2] + step / 2 * (_along(last[:, 2:]) + _along(way))
             chosen = _best(place.astype(np.float32), way.astype(np.float32), far)
             grown = np.concatenate([grown, chosen[:, None]], axis=1)
     return grown
