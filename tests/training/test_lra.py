@@ -280,6 +280,8 @@ def test_brightness_is_of_mean_zero_and_deviation_one() -> None:
         ("Pathfinder", {"lessons": "3,21"}, "are '3,21', expected growing numbers of dashes from 2 to 20"),
         ("ListOps", {"lessons": "7,30"}, "are '7,30', expected growing numbers of tokens from 8 to 2000"),
         ("ListOps", {"lessons": "30", "lesson_cases": 0}, "lesson_cases is 0"),
+        ("ListOps", {"lesson_cases": 9, "lesson_batch": 10}, "lesson_batch is 10, .* at most the 9 cases of"),
+        ("ListOps", {"lesson_batch": -1}, "lesson_batch is -1, expected 0 or more"),
         ("Text", {"brightness": True}, "Text has brightness, expected it of Image and Pathfinder alone"),
     ],
 )

@@ -134,7 +134,11 @@ class Settings:
         check_size("lra", "shift", self.shift, least=0)
         check_size("lra", "lesson_steps", self.lesson_steps)
         check_size("lra", "lesson_cases", self.lesson_cases)
-        check_size("lra", "lesson_batch", self.lesson_batch, least=0)
+        if not 0 <= self.lesson_batch <= self.lesson_cases:
+            raise BadInput(
+                f"lra: lesson_batch is {self.lesson_batch}, expected 0 or more and at most the "
+                f"{self.lesson_cases} cases of a lesson"
+            )
         if not all(each.strip().isdecimal() and int(each) for each in self.dilations.split(",")):
             raise BadInput(f"lra: dilations are {self.dilations!r}, expected such as '1,4,16'")
 
