@@ -202,6 +202,25 @@ def _cpu(record: Record, _: dict[str, Record]) -> list[str]:
     ]
 
 
+def _local_cpu(record: Record, _: dict[str, Record]) -> list[str]:
+    rows = [
+        [
+            f"{row['n']:,}",
+            f"{row['dilation']}",
+            row["rival"],
+            judged(row["ratio"], 1.0, least=True, digits=1),
+            f"{row['lowest']:.1f} to {row['highest']:.1f}",
+        ]
+        for row in _good(record)
+    ]
+    return [
+        "How many times as fast as other writings `local_mix` is, forward and backward to points, weights",
+        "and bias.",
+        "",
+        *_table("n | dilation | beside | times as fast | lowest and highest of 7 rounds", rows),
+    ]
+
+
 def _rows(record: Record, _: dict[str, Record]) -> list[str]:
     good = _good(record)
     twin = {(row["what"], row["rows"]): row for row in good if row["attention"] == "self"}
@@ -243,6 +262,9 @@ SECTIONS = {
         _rows,
     ),
     "cpu": Section("On the CPU", "float32, width 256, 4 heads, rank 32, 320 landmarks, batch 4", _cpu),
+    "local_cpu": Section(
+        "Mixing of neighbours on the CPU", "float32, 15 taps, 64 features, batch 8", _local_cpu
+    ),
 }
 
 

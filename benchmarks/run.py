@@ -26,7 +26,7 @@ from kernelhead.shapes import check_size
 
 TINY = Path("runs") / "tiny"
 ORDER = (
-    "core", "layer", "long_range", "causal", "rpc", "local", "cpu", "ksvd", "rows", "reranking",
+    "core", "layer", "long_range", "causal", "rpc", "local", "cpu", "local_cpu", "ksvd", "rows", "reranking",
     "cooccurrence", "robustness",
 )  # fmt: skip
 SAME = ("question", "machine", "versions", "commit", "gated", "tiny")
