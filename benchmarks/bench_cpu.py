@@ -26,6 +26,13 @@ def seconds(run: Callable[[], object], rounds: int = 7) -> list[float]:
     return times
 
 
+def times_as_fast(theirs: list[float], ours: list[float]) -> dict[str, float]:
+    """Ratio of the medians, and the lowest and highest of single rounds."""
+    ratios = [their / own for their, own in zip(theirs, ours, strict=True)]
+    ratio = statistics.median(theirs) / statistics.median(ours)
+    return {"ratio": ratio, "lowest": min(ratios), "highest": max(ratios)}
+
+
 def measure(n: int) -> Iterator[dict[str, Any]]:
     """Both layers in evaluation, width 256, 4 heads, batch 4, one after the other."""
     torch.manual_seed(0)
@@ -35,11 +42,8 @@ def measure(n: int) -> Iterator[dict[str, Any]]:
     with torch.inference_mode():
         theirs_times = seconds(lambda: fused(x, x, x, need_weights=False))
         our_times = seconds(lambda: ours(x))
-    ratios = [theirs / own for theirs, own in zip(theirs_times, our_times, strict=True)]
     yield {
-        "ratio": statistics.median(theirs_times) / statistics.median(our_times),
-        "lowest": min(ratios),
-        "highest": max(ratios),
+        **times_as_fast(theirs_times, our_times),
         "ours_per_point": statistics.median(our_times) / n,
     }
 

@@ -1,6 +1,5 @@
 """How many times as fast is mixing neighbours on the CPU as plain writings of it, with gradients?"""
 
-import statistics
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 from benchmarks import rivals
-from benchmarks.bench_cpu import seconds
+from benchmarks.bench_cpu import seconds, times_as_fast
 from benchmarks.harness import Bench
 from benchmarks.run import main
 from kernelhead.ops import local_mix
@@ -38,12 +37,7 @@ def measure(n: int, dilation: int, rival: str) -> Iterator[dict[str, Any]]:
         theirs = rivals.compiled(theirs)
     their_times = seconds(lambda: step(theirs))
     our_times = seconds(lambda: step(partial(local_mix, dilation=dilation)))
-    ratios = [their / own for their, own in zip(their_times, our_times, strict=True)]
-    yield {
-        "ratio": statistics.median(their_times) / statistics.median(our_times),
-        "lowest": min(ratios),
-        "highest": max(ratios),
-    }
+    yield times_as_fast(their_times, our_times)
 
 
 BENCH = Bench(
