@@ -100,6 +100,7 @@ def test_a_file_that_moves_others_is_refused_before_a_job_runs(tmp_path: Path) -
     for table, sentence in (
         ("[Text]\nsoftmax = { mirror = true }", "Text has shift 0, mirror True"),
         ("[Image]\nsoftmax = { shift = 32 }", "shift is 32, expected less than the 32 pixels"),
+        ("[Text]\n'first level' = {}", "Text has the rule 'first level', expected it of ListOps alone"),
     ):
         path.write_text(table)
         with pytest.raises(BadInput, match=sentence):
@@ -280,8 +281,17 @@ def test_brightness_is_of_mean_zero_and_deviation_one() -> None:
         ("Pathfinder", {"lessons": "3,21"}, "are '3,21', expected growing numbers of dashes from 2 to 20"),
         ("ListOps", {"lessons": "7,30"}, "are '7,30', expected growing numbers of tokens from 8 to 2000"),
         ("ListOps", {"lessons": "30", "lesson_cases": 0}, "lesson_cases is 0"),
-        ("ListOps", {"lesson_cases": 9, "lesson_batch": 10}, "lesson_batch is 10, .* at most the 9 cases of"),
-        ("ListOps", {"lesson_batch": -1}, "lesson_batch is -1, expected 0 or more"),
+        (
+            "ListOps",
+            {"lessons": "30", "lesson_cases": 9, "lesson_batch": 10},
+            "has 10 cases, .* at most its 9",
+        ),
+        (
+            "ListOps",
+            {"lessons": "30", "lesson_cases": 9, "batch": 12},
+            "has 12 cases, expected at most its 9",
+        ),
+        ("ListOps", {"lesson_batch": -1}, "lesson_batch is -1, expected"),
         ("Text", {"brightness": True}, "Text has brightness, expected it of Image and Pathfinder alone"),
     ],
 )

@@ -134,11 +134,7 @@ class Settings:
         check_size("lra", "shift", self.shift, least=0)
         check_size("lra", "lesson_steps", self.lesson_steps)
         check_size("lra", "lesson_cases", self.lesson_cases)
-        if not 0 <= self.lesson_batch <= self.lesson_cases:
-            raise BadInput(
-                f"lra: lesson_batch is {self.lesson_batch}, expected 0 or more and at most the "
-                f"{self.lesson_cases} cases of a lesson"
-            )
+        check_size("lra", "lesson_batch", self.lesson_batch, least=0)
         if not all(each.strip().isdecimal() and int(each) for each in self.dilations.split(",")):
             raise BadInput(f"lra: dilations are {self.dilations!r}, expected such as '1,4,16'")
 
@@ -233,7 +229,17 @@ def _settings_of(job: Job) -> Settings:
         )
     if job.data not in PICTURES and settings.brightness:
         raise BadInput(f"lra: {job.data} has brightness, expected it of {' and '.join(PICTURES)} alone")
-    lessons_from(job.data, settings.lessons)
+    if lessons_from(job.data, settings.lessons) and SCHOOLS[job.data].apart:
+        batch = settings.lesson_batch or settings.batch
+        if batch > settings.lesson_cases:
+            raise BadInput(
+                f"lra: a batch of a lesson has {batch} cases, expected at most its {settings.lesson_cases}"
+            )
+    if job.variant in RULES and job.data not in RULES[job.variant].sets:
+        raise BadInput(
+            f"lra: {job.data} has the rule {job.variant!r}, expected it of "
+            f"{' and '.join(RULES[job.variant].sets)} alone"
+        )
     if settings.shift >= SIDE:
         raise BadInput(f"lra: shift is {settings.shift}, expected less than the {SIDE} pixels of an image")
     return settings
@@ -265,12 +271,15 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
         model = settings.model(train, padding="published" if paper else "masked").to(device)
     course = course_of(settings, job.seed, device)
     real, lessons, grades = len(train), list[Lesson](), lessons_from(job.data, settings.lessons)
+    drawn = 0
     if grades and SCHOOLS[job.data].apart:
         _teach(model, settings, course, train, job.data, grades, device, root)
+        drawn = len(grades) * settings.lesson_cases
     elif grades:
         train, lessons = with_lessons(
             train, job.data, grades, steps=settings.lesson_steps, count=settings.lesson_cases, root=root
         )
+        drawn = len(train) - real
     (x, y), (watched, labels), (tested, truth) = (
         _on(part, device, zeros=paper) for part in (train, valid, test)
     )
@@ -293,9 +302,8 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
         "peak_gib": fitted.peak_gib,
         "train_cases": float(real),
     }
-    if grades:
-        apart = len(grades) * settings.lesson_cases
-        figures["drawn_cases"] = float(len(train) - real or apart)
+    if drawn:
+        figures["drawn_cases"] = float(drawn)
     return Outcome(figures, sum(each.numel() for each in model.parameters()))
 
 

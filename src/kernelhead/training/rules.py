@@ -1,6 +1,7 @@
 """Rules that read little of a sequence: yardsticks for networks, which may have learned no more."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,10 +12,10 @@ from kernelhead.data.listops import END, OPERATORS, ZERO
 from kernelhead.training.grid import Outcome
 
 Counts = NDArray[np.int64]
-Rule = Callable[[Tokens, list[Tokens]], list[NDArray[np.integer[Any]]]]
+Said = list[NDArray[np.integer[Any]]]
 
 
-def first_token(train: Tokens, parts: list[Tokens]) -> list[NDArray[np.integer[Any]]]:
+def first_token(train: Tokens, parts: list[Tokens]) -> Said:
     """The class that most training sequences with the same first token have, for every part."""
     counts = np.zeros((train.vocabulary, len(train.classes)))
     np.add.at(counts, (train.x[:, 0], train.y), 1)
@@ -22,7 +23,7 @@ def first_token(train: Tokens, parts: list[Tokens]) -> list[NDArray[np.integer[A
     return [said[part.x[:, 0]] for part in parts]
 
 
-def first_level(train: Tokens, parts: list[Tokens]) -> list[NDArray[np.integer[Any]]]:
+def first_level(train: Tokens, parts: list[Tokens]) -> Said:
     """What boosted trees say who know the outermost operation of a list and what its arguments begin with."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -59,12 +60,23 @@ def _outermost(x: NDArray[np.integer[Any]]) -> Counts:
     return np.stack(columns, axis=1)
 
 
-RULES: dict[str, Rule] = {"first token": first_token, "first level": first_level}
+@dataclass(frozen=True)
+class Rule:
+    """From the training part to what is said of other parts, and the sets of which that makes sense."""
+
+    say: Callable[[Tokens, list[Tokens]], Said]
+    sets: tuple[str, ...]
+
+
+RULES = {
+    "first token": Rule(first_token, ("ListOps", "Text", "Image", "Pathfinder")),
+    "first level": Rule(first_level, ("ListOps",)),
+}
 
 
 def rule_run(name: str, train: Tokens, valid: Tokens, test: Tokens) -> Outcome:
     """What a rule gets of the validation and the test part."""
     parts = {"test": test, "valid": valid}
-    said = dict(zip(parts, RULES[name](train, [*parts.values()]), strict=True))
+    said = dict(zip(parts, RULES[name].say(train, [*parts.values()]), strict=True))
     shares = {f"{part}_accuracy": float((said[part] == parts[part].y).mean()) for part in parts}
     return Outcome({**shares, "train_cases": float(len(train))})

@@ -7,8 +7,8 @@ from torch.nn import functional as F
 def local_mix(x: Tensor, weight: Tensor, bias: Tensor, dilation: int, causal: bool) -> Tensor:
     """Sums over taps of a weight times the point that far away, (b, n, c), in the precision of x.
 
-    Points as rows of `dilation` are an image with its channels last, and taps meet points of one column.
-    A convolution of such an image takes no copy and no distance between taps, which costs it most on a CPU.
+    Points as rows of `dilation` are an image with its channels last, and taps meet points of one column: a
+    convolution without a distance between taps and without points as columns, which cost most on a CPU.
     """
     taps, points = len(weight), x.shape[1]
     middle, reach = (taps - 1 if causal else taps // 2), (points - 1) // dilation
