@@ -1,57 +1,111 @@
-"""draw_tangled: pictures whose label is that of their contours, alike at every call, and its words."""
+"""draw_tangled: pictures by the arena's rules, held to the rules step by step, to Pillow and to the set."""
 
+import os
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kernelhead.data import draw_tangled
-from kernelhead.data.tangles import _grown, _painted
+from kernelhead.data import draw_marked, draw_tangled, read_images
+from kernelhead.data.tangles import EDGE, STAMP, _contours, _distractors, _moved, _rules
 from kernelhead.errors import BadInput
-from tests.data.test_pathfinder import discs, joined
+
+SHARED = os.environ.get("KERNELHEAD_DATA")
+needs_shared = pytest.mark.skipif(not SHARED, reason="KERNELHEAD_DATA does not name the folder of data sets")
 
 
-def test_short_contours_can_be_read_from_the_pixels() -> None:
-    drawn = draw_tangled(200, seed=1, dashes=4, distractors=0)
-    assert (drawn.x.shape, drawn.classes, drawn.name) == ((200, 1, 32, 32), ("apart", "joined"), "tangled")
-    assert np.bincount(drawn.y).tolist() == [100, 100]
-    read = np.array([_read(picture) for picture in drawn.x[:, 0]])
-    # A picture whose discs touch, or whose contours cross, is read as joined.
-    assert bool(read[drawn.y == 1].mean() > 0.95)
-    assert bool(read[drawn.y == 0].mean() < 0.35)
+def _room(way: int) -> np.ndarray:
+    return _rules().room[way].reshape(STAMP, STAMP)
 
 
-def _read(picture: np.ndarray) -> bool:
-    try:
-        discs(picture)
-    except AssertionError:
-        return True
-    return joined(picture)
+def _fits(taken: np.ndarray, y: int, x: int, way: int) -> bool:
+    """Whether no pixel around a dash would be taken for more than 1.8."""
+    for down in range(STAMP):
+        for across in range(STAMP):
+            at = y + down - EDGE, x + across - EDGE
+            if 0 <= min(at) <= max(at) < 32 and taken[at] + _room(way)[down, across] >= 1.8:
+                return False
+    return True
 
 
-def test_dashes_of_a_contour_follow_each_other() -> None:
-    grown = _grown(np.random.default_rng(0), [6, 6, 2], 500)
-    assert grown.shape == (500, 14, 3)
-    steps = np.linalg.norm(np.diff(grown[..., :2], axis=1), axis=-1)
-    own = [at for at in range(13) if at not in (5, 11)]  # the others lead from contour to contour
-    wanted = np.array([3.0 if at == 12 else 4.0 for at in own])  # the last contour is a short one
-    assert bool((steps[:, own] <= wanted + 1e-4).all())
-    assert bool((steps[:, own] >= wanted * np.cos(0.7) - 1e-4).all())
+def _put(taken: np.ndarray, y: int, x: int, way: int) -> None:
+    for down in range(STAMP):
+        for across in range(STAMP):
+            at = y + down - EDGE, x + across - EDGE
+            if 0 <= min(at) <= max(at) < 32:
+                taken[at] = max(taken[at], _room(way)[down, across])
 
 
-def test_a_dash_lies_where_it_should() -> None:
-    """One across and one down, in loops over pixels."""
-    contours = np.array([[[8.5, 10.5, 0.0]], [[20.0, 5.0, np.pi / 2]]], np.float32)
-    ends = np.full((2, 2, 2), -9, np.float32)
-    made = _painted(contours, ends)
-    for picture, (y, x, way) in zip(made, contours[:, 0], strict=True):
-        for row in range(32):
-            for column in range(32):
-                down, across = row + 0.5 - y, column + 0.5 - x
-                along = min(max(down * np.cos(way) + across * np.sin(way), -1.0), 1.0)
-                away = np.hypot(down - along * np.cos(way), across - along * np.sin(way))
-                wanted = 220 * min(max(0.85 - away, 0), 1)
-                assert abs(float(picture[row, column]) - wanted) <= 0.51
+def _framed() -> np.ndarray:
+    taken = np.zeros((32, 32))
+    taken[[0, -1]] = taken[:, [0, -1]] = 1
+    return taken
+
+
+def test_contours_grow_in_turns_where_there_is_room() -> None:
+    """Every picture again, dash by dash and pixel by pixel."""
+    grown, room = _contours(np.random.default_rng(0), 200, 9)
+    assert len(grown) > 10
+    rules = _rules()
+    for picture, left in zip(grown, room, strict=True):
+        taken = _framed()
+        (y, x), other = picture[0, 0, :2], picture[1, 0, :2]
+        assert 14 <= min(y, x) <= max(y, x) < 18
+        assert abs(np.hypot(*(other - (y, x))) - 7) < 0.8
+        pivots = [each[0, :2] + rules.dash[each[0, 2]] + rules.back[each[0, 2]] for each in picture]
+        for dash in range(1, 9):
+            for one in range(2):
+                last, place, way = picture[one, dash - 1], picture[one, dash, :2], picture[one, dash, 2]
+                pivots[one] = pivots[one] + rules.ahead[last[2]]
+                assert tuple(place - pivots[one]) == tuple(rules.around[way - 360])
+                assert rules.turn[last[2], way - 360] > 0
+                assert _fits(taken, *place, way)
+                _put(taken, *last)
+        _put(taken, *picture[1, -1])
+        assert np.allclose(taken, left.reshape(40, 40)[EDGE:-EDGE, EDGE:-EDGE])
+
+
+def test_short_contours_begin_where_nothing_is_and_fit() -> None:
+    draws = np.random.default_rng(1)
+    _, room = _contours(draws, 2000, 9)
+    before = room.copy()
+    placed = _distractors(draws, room, 1, 3)
+    there = placed[:, 0, 0, 2] >= 0
+    assert 0.1 < there.mean() < 0.4
+    assert np.array_equal(np.flatnonzero(_rules().begins) - 180, np.arange(-150, -119))
+    assert np.array_equal(room[~there], before[~there])
+    for short, left in zip(placed[there, 0], before[there], strict=True):
+        taken = left.reshape(40, 40)[EDGE:-EDGE, EDGE:-EDGE].astype(float)
+        for dash, last in zip(short[1:], [None, *short[1:-1]], strict=True):
+            if last is not None:
+                _put(taken, *short[0])
+            assert _fits(taken, *dash)
+
+
+def test_dashes_look_as_pillow_draws_them() -> None:
+    pillow = pytest.importorskip("PIL.Image")
+    draw = pytest.importorskip("PIL.ImageDraw")
+    for degree in range(360):
+        down, across = _moved(np.deg2rad(degree - 180), 4)
+        fine = pillow.new("L", (17, 17))
+        draw.Draw(fine).line([(8, 8), (8 + across, 8 + down)], fill=255)
+        small = np.asarray(fine.resize((STAMP, STAMP), pillow.Resampling.LANCZOS)) / 255
+        assert np.allclose(_rules().ink[degree].reshape(STAMP, STAMP), small, atol=1e-6)
+
+
+def test_marks_lead_from_dash_to_dash_to_a_disc() -> None:
+    drawn = draw_marked(60, seed=2, distractors=0)
+    x, y, steps = drawn.images.x[:, 0], drawn.images.y, drawn.steps
+    assert (x.shape, steps.shape, drawn.images.classes) == ((60, 32, 32), (60, 32, 32), ("apart", "joined"))
+    assert np.bincount(y).tolist() == [30, 30]
+    assert (x.max((1, 2)) == 255).all()
+    # With both discs no dash of a contour is more than six from one, and the other contour has none.
+    for each, label in zip(steps, y, strict=True):
+        assert set(np.unique(each)) <= ({-1, *range(7), 14} if label else {-1, *range(14)})
+        assert (each == 0).any()
+    assert (x[steps >= 0] > 25).all()
+    assert bool((x[steps < 0] < 25).mean() > 0.95)  # all else is black, but for the rims of discs and dashes
+    assert (draw_marked(60, seed=2, distractors=9).steps[y == 0] == 14).any()  # short contours have no disc
 
 
 def test_a_seed_gives_the_same_pictures() -> None:
@@ -62,9 +116,21 @@ def test_a_seed_gives_the_same_pictures() -> None:
 
 
 def test_dashes_and_distractors_add_ink() -> None:
-    few, more = (draw_tangled(50, seed=0, distractors=count).x.mean() for count in (0, 3))
+    few, more = (draw_tangled(50, seed=0, distractors=count).x.mean() for count in (0, 9))
     assert few < more
-    assert draw_tangled(50, seed=0, dashes=4).x.mean() < few
+    assert draw_tangled(50, seed=0, dashes=4, distractors=0).x.mean() < few
+
+
+@needs_shared
+def test_pictures_are_like_those_of_the_set() -> None:
+    """Pixels with ink, from the emptiest to the fullest picture, and where ink lies, from the middle out."""
+    theirs = read_images("pathfinder32", split="train", root=SHARED).x[:2000, 0]
+    ours = draw_tangled(1000, seed=3).x[:, 0]
+    counts = [np.quantile((each > 60).sum((1, 2)), [0.1, 0.25, 0.5, 0.75, 0.9]) for each in (theirs, ours)]
+    assert np.abs(counts[0] - counts[1]).max() < 5
+    away = np.abs(np.indices((32, 32)) - 15.5).max(0).astype(int)
+    means = [np.array([each[:, away == ring].mean() for ring in range(3, 14)]) for each in (theirs, ours)]
+    assert np.abs(means[0] - means[1]).max() < 5
 
 
 @pytest.mark.parametrize(
@@ -74,7 +140,10 @@ def test_dashes_and_distractors_add_ink() -> None:
         ({"dashes": 1}, "draw_tangled: dashes is 1"),
         ({"distractors": -1}, "draw_tangled: distractors is -1"),
         ({"seed": -1}, "draw_tangled: seed is -1"),
-        ({"dashes": 150}, "no room for contours of"),
+        (
+            {"dashes": 60},
+            "draw_tangled: 0 of 4096 pictures had room for contours of 60 dashes; ask for fewer",
+        ),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(change: dict[str, Any], said: str) -> None:
