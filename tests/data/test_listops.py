@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernelhead.data.listops import DIGESTS, VOCABULARY, draw_listops, listops_value, read_listops
+from kernelhead.data.listops import (
+    DIGESTS,
+    VOCABULARY,
+    draw_listops,
+    listops_value,
+    listops_values,
+    read_listops,
+)
 from kernelhead.errors import BadInput, UnknownName
 
 SHARED = os.environ.get("KERNELHEAD_DATA")
@@ -159,6 +166,24 @@ def test_our_draw_is_as_long_as_the_shared_file() -> None:
 def test_tokens_that_are_no_list_are_named(text: str, sentence: str) -> None:
     with pytest.raises(BadInput, match=f"listops_value: {sentence}"):
         listops_value(ids(text))
+
+
+def test_every_list_within_has_its_value_where_it_ends() -> None:
+    """Each list, from its operation to its end, read by itself."""
+    drawn = draw_listops(20, seed=3, shortest=20, longest=120)
+    for row, length in zip(drawn.x, drawn.lengths, strict=True):
+        found = listops_values(row)
+        assert ((found >= 0) == (row == VOCABULARY.index("]"))).all()
+        for end in np.flatnonzero(found >= 0):
+            begin, open_lists = int(end), 0
+            while begin == end or open_lists:
+                open_lists += int(row[begin] == 5) - int(1 <= row[begin] <= 4)
+                begin -= bool(open_lists)
+            assert found[end] == listops_value(row[begin : end + 1])
+        assert found[length - 1] == listops_value(row)
+    assert listops_values([9]).tolist() == [-1]
+    with pytest.raises(BadInput, match="listops_values: '5' at place 1 stands behind the end of the list"):
+        listops_values(ids("4 5"))
 
 
 @pytest.mark.parametrize("token", [-1, 16])

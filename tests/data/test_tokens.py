@@ -40,6 +40,22 @@ def test_sequences_are_taken_in_order_with_their_lengths() -> None:
     assert taken.mask().sum(1).tolist() == [1, 3, 1]
 
 
+def test_marks_are_taken_with_their_sequences() -> None:
+    marks = np.array([[0, -1, 4], [-1, -1, -1]], np.int8)
+    taken = Tokens(**PAIR, marks=marks).take([1, 0, 1]).marks
+    assert taken is not None
+    assert taken.tolist() == [[-1] * 3, [0, -1, 4], [-1] * 3]
+    assert Tokens(**PAIR).take([1]).marks is None
+
+
+@pytest.mark.parametrize(
+    "marks", [np.zeros((2, 2), np.int8), np.zeros((2, 3), np.int64), np.full((2, 3), -2, np.int8)], ids=str
+)
+def test_marks_that_do_not_fit_are_refused(marks: np.ndarray) -> None:
+    with pytest.raises(BadInput, match=r"`marks` are int.* expected int8 of -1 and more and shape \(2, 3\)"):
+        Tokens(**PAIR, marks=marks)
+
+
 @given(texts=st.lists(st.binary(min_size=1, max_size=12), min_size=1, max_size=4), longest=st.integers(1, 14))
 def test_bytes_come_back_from_tokens(texts: list[bytes], longest: int) -> None:
     made = as_tokens(reviews(*texts), longest=longest)

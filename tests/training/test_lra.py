@@ -1,5 +1,6 @@
 """The long-range field: its recipe file, one short job, and its words."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernelhead.data import Tokens, draw_listops, draw_tangled, listops_value
+from kernelhead.data import Tokens, draw_listops, draw_marked, draw_tangled, listops_value, listops_values
 from kernelhead.errors import BadInput, UnknownName
 from kernelhead.training import lra
 from kernelhead.training.grid import Job
@@ -199,9 +200,9 @@ def test_a_job_with_lessons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     course = {"steps": 4, "batch": 4, "every": 2, "lessons": "2,4", "lesson_steps": 1, "lesson_cases": 6}
     job = Job("lra", "Pathfinder", "kernelhead", "clean", 0, {**recipe, **shown, **course})
     made = lra_run(job, root=tmp_path).figures
-    assert (made["train_cases"], made["drawn_cases"]) == (32, 18)
+    assert (made["train_cases"], made["drawn_cases"]) == (32, 12)
     kept = [each.name for each in (tmp_path / "pathfinder32" / "cache").iterdir()]
-    assert sorted(kept) == [f"lesson-{grade}-6.npz" for grade in (2, 3, 4)]
+    assert sorted(kept) == [f"marked-{grade}-6.npz" for grade in (2, 4)]
     assert lra_run(job, root=tmp_path).figures["test_accuracy"] == made["test_accuracy"]
 
 
@@ -209,16 +210,24 @@ def test_lessons_grow_and_end_with_the_set(tmp_path: Path) -> None:
     (tmp_path / "pathfinder32").mkdir()
     (tmp_path / "pathfinder32" / "hard.npz").touch()
     train = contours("train", None, 0)
-    both, lessons = with_lessons(train, "Pathfinder", [3, 7], steps=10, count=5, root=tmp_path)
+    grades = [3, 4, 5, 6, 7, 9]
+    both, lessons = with_lessons(train, "Pathfinder", grades, steps=10, count=5, root=tmp_path)
     assert len(both) == 32 + 6 * 5
     assert np.array_equal(both.x[:32], train.x)
-    assert [first for first, _ in lessons] == [0, 10, 20]
+    assert [first for first, _ in lessons] == [0, 10, 20, 30, 40, 50, 60]
     behind = [(places[places >= 32] - 32).tolist() for _, places in lessons]
-    assert behind == [list(range(10)), list(range(5, 30)), list(range(25, 30))]  # 2 and 3, 3 to 7, 7 dashes
-    assert lessons[2][1][:32].tolist() == list(range(32))
-    seven = draw_tangled(5, seed=7, dashes=7)
-    assert np.array_equal(both.x[-5:], np.asarray(seven.x).reshape(5, -1))
-    assert both.y[-5:].tolist() == seven.y.tolist()
+    assert behind[0] == list(range(5))
+    assert behind[4] == list(range(25))  # 3 to 7
+    assert behind[5] == list(range(5, 30))  # 4 to 9
+    assert behind[6] == list(range(25, 30))
+    assert lessons[6][1][:32].tolist() == list(range(32))
+    nine = draw_marked(5, seed=9, dashes=9)
+    assert np.array_equal(both.x[-5:], np.asarray(nine.images.x).reshape(5, -1))
+    assert both.y[-5:].tolist() == nine.images.y.tolist()
+    assert both.marks is not None
+    assert np.array_equal(both.marks[:32], np.full((32, 1024), -1))
+    steps = nine.steps.reshape(5, -1)
+    assert np.array_equal(both.marks[-5:], np.where(steps == 9, 20, steps))
 
 
 def test_drawn_lists_are_short_and_kept(tmp_path: Path) -> None:
@@ -230,10 +239,12 @@ def test_drawn_lists_are_short_and_kept(tmp_path: Path) -> None:
         assert (made.x.shape, made.classes, made.vocabulary) == ((5, grade), train.classes, 16)
         assert least <= made.lengths.min() <= made.lengths.max() < grade
         assert [listops_value(row) for row in made.x] == made.y.tolist()
+        assert made.marks is not None
+        assert np.array_equal(made.marks, np.stack([listops_values(row) for row in made.x]))
         again = drawn_cases(train, "ListOps", grade, count=5, root=tmp_path)
         assert np.array_equal(made.x, again.x)
     kept = [each.name for each in (tmp_path / "listops" / "cache").iterdir()]
-    assert sorted(kept) == ["lesson-12-5.npz", "lesson-60-5.npz"]
+    assert sorted(kept) == ["marked-12-5.npz", "marked-60-5.npz"]
 
 
 def test_lists_have_lessons_before_the_course(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,15 +272,48 @@ def test_lists_have_lessons_before_the_course(tmp_path: Path, monkeypatch: pytes
     assert lra_run(job, root=tmp_path).figures["test_accuracy"] == made["test_accuracy"]
 
 
-def test_brightness_is_of_mean_zero_and_deviation_one() -> None:
+@pytest.mark.parametrize("square", [1, 4])
+def test_pixels_are_of_mean_zero_and_deviation_one(square: int) -> None:
     train = contours("train", None, 0)
-    net = Settings(attention="none", window=3, width=8, brightness=True, pooling="max").model(train)
-    seen: list[torch.Tensor] = []
-    net.net.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
+    asked = Settings(attention="none", window=3, width=8, brightness=True, square=square, pooling="max")
+    net, seen = asked.model(train), list[torch.Tensor]()
+    net.net.embedding.register_forward_pre_hook(lambda _, given: seen.append(given[0]))
     net(torch.from_numpy(train.x))
-    assert seen[0].shape == (32, 1024, 1)
+    assert seen[0].shape == (32, 1024 // square**2, square**2)
     assert abs(float(seen[0].mean())) < 1e-4
     assert abs(float(seen[0].std()) - 1) < 1e-3
+
+
+@pytest.mark.parametrize(("data", "square"), [("Pathfinder", 2), ("ListOps", 1)])
+def test_a_job_with_marks(data: str, square: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second head is trained, and counts for nothing afterwards."""
+
+    def lists(split: str, root: Path | None, count: int) -> Tokens:
+        return draw_listops(32, seed={"train": 0, "validation": 1, "test": 2}[split], shortest=20, longest=60)
+
+    for folder, name in (("pathfinder32", "hard.npz"), ("listops", "train.npz")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / name).touch()
+    monkeypatch.setitem(lra_run.__globals__["READERS"], data, contours if data == "Pathfinder" else lists)
+    changed: list[bool] = []
+
+    def fit(model: Any, x: Any, y: torch.Tensor, course: Any, **more: Any) -> Any:
+        before = model.head.weight.detach().clone()
+        made = fit_resident(model, x, y, course, **more)
+        changed.append(not torch.equal(model.head.weight, before))
+        assert x[-1].dtype == torch.int8
+        return made
+
+    pictures = {"brightness": True, "square": square, "turn": True} if data == "Pathfinder" else {}
+    recipe = {"attention": "none", "window": 3, "width": 8, "inner": 8, "cpu_precision": "bf16"}
+    course = {"steps": 4, "batch": 4, "every": 2, "lessons": "8", "lesson_steps": 2, "lesson_cases": 20}
+    job = Job("lra", data, "kernelhead", "clean", 0, {**recipe, **course, **pictures})
+    plain = lra_run(job, root=tmp_path)
+    monkeypatch.setitem(lra_run.__globals__, "fit_resident", fit)
+    made = lra_run(replace(job, recipe={**job.recipe, "marks": 0.5}), root=tmp_path)
+    assert made.parameters == plain.parameters
+    assert made.figures["train_loss"] > plain.figures["train_loss"]
+    assert changed == [True] * (1 if data == "Pathfinder" else 2)
 
 
 @pytest.mark.parametrize(
@@ -293,6 +337,10 @@ def test_brightness_is_of_mean_zero_and_deviation_one() -> None:
         ),
         ("ListOps", {"lesson_batch": -1}, "lesson_batch is -1, expected"),
         ("Text", {"brightness": True}, "Text has brightness, expected it of Image and Pathfinder alone"),
+        ("Pathfinder", {"square": 2}, "square is 2, brightness False; expected a divisor of 32, and pixels"),
+        ("Pathfinder", {"square": 3, "brightness": True}, "square is 3, .* expected a divisor of 32"),
+        ("Pathfinder", {"marks": -1.0}, "marks is -1.0, expected a weight of 0 or more"),
+        ("Image", {"marks": 1.0}, "Image has marks, expected them of ListOps and Pathfinder alone"),
     ],
 )
 def test_lessons_and_brightness_that_cannot_be_are_refused(

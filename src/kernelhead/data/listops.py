@@ -160,14 +160,39 @@ def listops_value(tokens: Sequence[int] | NDArray[np.integer[Any]]) -> int:
         >>> listops_value([VOCABULARY.index(word) for word in "[MAX 2 [SM 5 9 ] 3 ]".split()])
         4
     """
-    who = "listops_value"
+    return _read(tokens, "listops_value")[0]
+
+
+def listops_values(tokens: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int8]:
+    """The value of every list within a list of operations at the token that ends it, -1 at all others.
+
+    Args:
+        tokens: positions in `VOCABULARY`.
+
+    Raises:
+        BadInput: the tokens are not one whole list.
+
+    Example:
+        >>> tokens = [VOCABULARY.index(word) for word in "[MAX 2 [SM 5 9 ] 3 ]".split()]
+        >>> listops_values(tokens).tolist()
+        [-1, -1, -1, -1, -1, 4, -1, 4]
+    """
+    made = np.full(len(tokens), -1, np.int8)
+    for place, value in _read(tokens, "listops_values")[1]:
+        made[place] = value
+    return made
+
+
+def _read(tokens: Sequence[int] | NDArray[np.integer[Any]], who: str) -> tuple[int, list[tuple[int, int]]]:
+    """The value, and of each list within where it ends and its value."""
     open_lists: list[tuple[str, list[int]]] = []
+    found: list[tuple[int, int]] = []
     done: list[int] = []
     for place, token in enumerate(tokens):
         if not 0 <= token < len(VOCABULARY):
             raise BadInput(f"{who}: token {token} at place {place}, expected 0 to {len(VOCABULARY) - 1}")
-    words = [VOCABULARY[token] for token in tokens if token]
-    for place, word in enumerate(words):
+    words = [(place, VOCABULARY[token]) for place, token in enumerate(tokens) if token]
+    for place, word in words:
         if done:
             raise BadInput(f"{who}: {word!r} at place {place} stands behind the end of the list")
         if word in OPERATORS:
@@ -177,12 +202,13 @@ def listops_value(tokens: Sequence[int] | NDArray[np.integer[Any]]) -> int:
             if not open_lists or not open_lists[-1][1]:
                 raise BadInput(f"{who}: ']' at place {place} ends no list with arguments")
             value = _applied(*open_lists.pop())
+            found.append((place, value))
         else:
             value = int(word)
         (open_lists[-1][1] if open_lists else done).append(value)
     if not done:
         raise BadInput(f"{who}: {len(words)} tokens leave {len(open_lists)} lists open, expected one value")
-    return done[0]
+    return done[0], found
 
 
 def _applied(word: str, arguments: list[int]) -> int:

@@ -19,7 +19,8 @@ BYTES = 256
 class Tokens:
     """Labelled sequences of tokens, padded behind to one length.
 
-    Shapes: x (n, t), 0 behind the end of a sequence; y (n,), positions in `classes`; lengths (n,).
+    Shapes: x (n, t), 0 behind the end of a sequence; y (n,), positions in `classes`; lengths (n,);
+    marks (n, t).
 
     Args:
         name: what the set is called.
@@ -28,10 +29,12 @@ class Tokens:
         lengths: how many tokens of each sequence are real.
         vocabulary: how many tokens there are, padding counted.
         classes: one name a class.
+        marks: what is known of single tokens, a number from 0 on, -1 where nothing is; None where nothing is
+            known of any. They are answers, for training, and no part of what a model may see.
 
     Raises:
-        BadInput: arrays of another kind or shape, a token or a label out of range, a length that does
-            not fit, or padding that is not 0.
+        BadInput: arrays of another kind or shape, a token, a label or a mark out of range, a length that
+            does not fit, or padding that is not 0.
 
     Example:
         >>> x, y, lengths = np.array([[3, 1, 2], [4, 0, 0]]), np.array([0, 1]), np.array([3, 1])
@@ -46,9 +49,15 @@ class Tokens:
     lengths: NDArray[np.int64]
     vocabulary: int
     classes: tuple[str, ...]
+    marks: NDArray[np.int8] | None = None
 
     def __post_init__(self) -> None:
-        who, x = f"Tokens {self.name!r}", self.x
+        who, x, marks = f"Tokens {self.name!r}", self.x, self.marks
+        if marks is not None and (marks.shape != x.shape or marks.dtype != np.int8 or marks.min() < -1):
+            raise BadInput(
+                f"{who}: `marks` are {marks.dtype} of shape {marks.shape}, expected int8 of -1 and more and "
+                f"shape {x.shape}"
+            )
         if x.ndim != 2 or 0 in x.shape or x.dtype.kind not in "iu":
             raise BadInput(f"{who}: `x` is {x.dtype} of shape {x.shape}, expected whole numbers (n, t), no 0")
         bounds = {"x": (x, 0, self.vocabulary - 1), "y": (self.y, 0, len(self.classes) - 1)}
@@ -84,7 +93,8 @@ class Tokens:
 
     def take(self, indices: Indices) -> "Tokens":
         """The sequences at these positions, in this order."""
-        return replace(self, x=self.x[indices], y=self.y[indices], lengths=self.lengths[indices])
+        marks = None if self.marks is None else self.marks[indices]
+        return replace(self, x=self.x[indices], y=self.y[indices], lengths=self.lengths[indices], marks=marks)
 
 
 def as_tokens(source: Images | Reviews, *, longest: int | None = None) -> Tokens:

@@ -168,12 +168,22 @@ class SequenceClassifier(nn.Module):
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         """Class scores of every sequence."""
+        return self.classified(*self.points(x, mask))
+
+    def points(self, x: Tensor, mask: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+        """Features of every point before they are pooled, and which points are real.
+
+        Shapes: as for `forward`; returns (b, n, c) and (b, n), a point for every patch.
+        """
         x, mask = self._embedded(x, mask)
         for block in self.blocks:
             x = block(x, mask=mask, padded=self.padding == "published")
-        x = self.final_norm(x)
-        pooled = self._pooled(nn.functional.gelu(x) if self.activation == "gelu" else x, mask)
-        scores: Tensor = self.head(self.dropout(pooled))
+        return self.final_norm(x), mask
+
+    def classified(self, points: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Class scores (b, classes) from what `points` returns."""
+        shown = nn.functional.gelu(points) if self.activation == "gelu" else points
+        scores: Tensor = self.head(self.dropout(self._pooled(shown, mask)))
         return scores
 
     def _embedded(self, x: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor | None]:

@@ -8,24 +8,38 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from kernelhead.data import Tokens, as_tokens, draw_listops, draw_tangled
+from kernelhead.data import Tokens, as_tokens, draw_listops, draw_marked, listops_values
 from kernelhead.data.listops import LONGEST
 from kernelhead.data.sources import made_once, root_of
 from kernelhead.errors import BadInput
 from kernelhead.training.steps import Lesson
 
-PARTS = "x", "y", "lengths"  # of `Tokens`, all that drawn cases have of their own
-REACH = 4  # grades before its own that a lesson shows too
-DISTRACTORS = 2
+PARTS = "x", "y", "lengths", "marks"  # of `Tokens`, all that drawn cases have of their own
+REACH = 4  # lessons before it whose cases a lesson shows too
+DASHES = 20  # most of a contour
 SHORTER = 4  # a list has more than one of so many parts of the most tokens of its grade
 
 
 def _contours(count: int, dashes: int) -> Tokens:
-    return as_tokens(draw_tangled(count, seed=dashes, dashes=dashes, distractors=DISTRACTORS))
+    """Pictures whose pixels are marked with the dashes on to a disc, or with one number where none is."""
+    drawn = draw_marked(count, seed=dashes, dashes=dashes)
+    steps = np.where(drawn.steps == dashes, DASHES, drawn.steps).astype(np.int8)
+    return replace(as_tokens(drawn.images), marks=steps.reshape(count, -1))
 
 
 def _lists(count: int, longest: int) -> Tokens:
-    return draw_listops(count, seed=longest, shortest=longest // SHORTER, longest=longest)
+    """Lists that are marked with the value of every list within."""
+    return with_values(draw_listops(count, seed=longest, shortest=longest // SHORTER, longest=longest))
+
+
+def with_values(lists: Tokens) -> Tokens:
+    """Lists of operations, marked with the value of each list within at the token that ends it."""
+    return replace(lists, marks=np.stack([listops_values(row) for row in lists.x]))
+
+
+def _unknown(pictures: Tokens) -> Tokens:
+    """Nobody knows which contour a pixel of the set belongs to."""
+    return replace(pictures, marks=np.full(pictures.x.shape, -1, np.int8))
 
 
 @dataclass(frozen=True)
@@ -38,6 +52,8 @@ class School:
         draw: so many cases of a grade.
         least: the lowest grade.
         most: the highest.
+        marks: numbers that a token can be marked with.
+        marked: cases of the set with what is known of their tokens.
         apart: whether a lesson is a course of its own, on sequences as short as its grade; if not, all
             lessons are parts of one course.
     """
@@ -47,17 +63,30 @@ class School:
     draw: Callable[[int, int], Tokens]
     least: int
     most: int
+    marks: int
+    marked: Callable[[Tokens], Tokens]
     apart: bool
 
 
 SCHOOLS = {
-    "ListOps": School("tokens", "listops/train.npz", _lists, 8, LONGEST, apart=True),
-    "Pathfinder": School("dashes", "pathfinder32/hard.npz", _contours, 2, 20, apart=False),
+    "ListOps": School(
+        "tokens", "listops/train.npz", _lists, 8, LONGEST, marks=10, marked=with_values, apart=True
+    ),
+    "Pathfinder": School(
+        "dashes",
+        "pathfinder32/hard.npz",
+        _contours,
+        2,
+        DASHES,
+        marks=DASHES + 1,
+        marked=_unknown,
+        apart=False,
+    ),
 }
 
 
 def lessons_from(data: str, words: str) -> list[int]:
-    """Grades of a set, joined by commas: of every lesson the highest that it shows.
+    """Grades of a set, joined by commas, one a lesson.
 
     Raises:
         BadInput: not such numbers, not growing, out of range, or the set has no lessons.
@@ -92,7 +121,7 @@ def drawn_cases(train: Tokens, data: str, grade: int, *, count: int, root: Path 
     """
     school = SCHOOLS[data]
     folder = (root_of("lra", school.place, root) / school.place).parent
-    path = made_once(folder, f"lesson-{grade}-{count}.npz", partial(_write, school.draw, count, grade))
+    path = made_once(folder, f"marked-{grade}-{count}.npz", partial(_write, school.draw, count, grade))
     with np.load(path, allow_pickle=False) as file:
         return replace(train, **{name: file[name] for name in PARTS})
 
@@ -100,27 +129,30 @@ def drawn_cases(train: Tokens, data: str, grade: int, *, count: int, root: Path 
 def with_lessons(
     train: Tokens, data: str, lessons: Sequence[int], *, steps: int, count: int, root: Path | None
 ) -> tuple[Tokens, list[Lesson]]:
-    """Cases of a set with drawn ones of all grades behind them, and when each is shown.
+    """Cases of a set with drawn ones behind them, and when each is shown.
 
     Args:
         train: cases of the set, all as long as drawn ones are.
         data: its name in `SCHOOLS`.
-        lessons: of each the highest grade; up to four lower ones come too. After the last lesson the set is
-            shown, and beside it the highest grade.
+        lessons: of each the grade; those of up to four lessons before it come too. After the last lesson the
+            set is shown, and beside it the last grade.
         steps: of a lesson.
-        count: drawn cases of every grade.
+        count: drawn cases of every lesson.
         root: folder of data sets.
     """
-    least, highest = SCHOOLS[data].least, lessons[-1]
-    drawn = [drawn_cases(train, data, grade, count=count, root=root) for grade in range(least, highest + 1)]
-    whole = {name: np.concatenate([getattr(part, name) for part in (train, *drawn)]) for name in PARTS}
+    parts = [
+        train if train.marks is not None else _unknown(train),
+        *(drawn_cases(train, data, grade, count=count, root=root) for grade in lessons),
+    ]
+    whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in PARTS}
 
-    def places(low: int, high: int) -> torch.Tensor:
-        """Where cases from one grade to another lie, behind those of the set."""
-        return len(train) + torch.arange((max(low, least) - least) * count, (high - least + 1) * count)
+    def places(first: int, last: int) -> torch.Tensor:
+        """Where the cases of these lessons lie, behind those of the set."""
+        return len(train) + torch.arange(max(first, 0) * count, (last + 1) * count)
 
-    shown = [(number * steps, places(grade - REACH, grade)) for number, grade in enumerate(lessons)]
-    shown.append((len(lessons) * steps, torch.cat([torch.arange(len(train)), places(highest, highest)])))
+    shown = [(number * steps, places(number - REACH, number)) for number in range(len(lessons))]
+    last = len(lessons) - 1
+    shown.append((len(lessons) * steps, torch.cat([torch.arange(len(train)), places(last, last)])))
     return replace(train, **whole), shown
 
 

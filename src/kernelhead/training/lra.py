@@ -3,11 +3,13 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from math import isqrt
+from math import inf, isqrt
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from kernelhead.data import Tokens, as_tokens, read_images, read_listops, read_reviews
@@ -19,6 +21,7 @@ from kernelhead.shapes import check_size
 from kernelhead.training.course import Course
 from kernelhead.training.grid import Job, Outcome
 from kernelhead.training.lessons import SCHOOLS, drawn_cases, lessons_from, with_lessons
+from kernelhead.training.marked import Marking, Pixels, marked_loss
 from kernelhead.training.resident import cross_entropy, fit_resident, scores_of
 from kernelhead.training.rules import RULES, rule_run
 from kernelhead.training.settings import course_of, jobs_from, settings_from
@@ -74,10 +77,11 @@ def _part(read: Reader, split: str, root: Path | None, drawn: int) -> Tokens:
 class Settings:
     """All that a run of this field is made from; see `SequenceClassifier` and `Course` for the words.
 
-    On a GPU the loss is `compiled` or not. `landmarks` are ten times the rank where 0, `modes` as many as
-    landmarks, `dilations` of `window` are those of one layer after another, over and over, joined by commas.
+    On a GPU the loss is `compiled` or not; `cpu_precision` is that of runs without one. `landmarks` are ten
+    times the rank where 0, `modes` as many as landmarks, `dilations` of `window` are those of one layer after
+    another, over and over, joined by commas.
     `drawn` is how many training lists ListOps has, 0 for those of the folder. Pathfinder and ListOps may
-    begin with `lessons` of drawn cases, of each the most dashes of its contours or tokens of its lists,
+    begin with `lessons` of drawn cases, of each the dashes of its contours or the most tokens of its lists,
     joined by commas, `lesson_steps` long; `lesson_cases` are drawn of each. Lessons of contours are the
     first of the `steps`. Those of lists come before them, each a course of its own on sequences as short as
     its lists, in batches of `lesson_batch`, of `batch` where 0.
@@ -104,6 +108,7 @@ class Settings:
     epsilon: float = 1e-6
     eta: float = 0.0
     precision: str = "bf16"
+    cpu_precision: str = "32"
     schedule: str = "one_cycle"
     clip: float | None = None
     init: str = "published"
@@ -129,6 +134,8 @@ class Settings:
     lesson_steps: int = 1000
     lesson_cases: int = 8000
     lesson_batch: int = 0
+    square: int = 1
+    marks: float = 0.0
 
     def __post_init__(self) -> None:
         check_size("lra", "shift", self.shift, least=0)
@@ -137,13 +144,20 @@ class Settings:
         check_size("lra", "lesson_batch", self.lesson_batch, least=0)
         if not all(each.strip().isdecimal() and int(each) for each in self.dilations.split(",")):
             raise BadInput(f"lra: dilations are {self.dilations!r}, expected such as '1,4,16'")
+        if SIDE % check_size("lra", "square", self.square) or (self.square > 1 and not self.brightness):
+            raise BadInput(
+                f"lra: square is {self.square}, brightness {self.brightness}; expected a divisor of {SIDE}, "
+                "and pixels as numbers where it is not 1"
+            )
+        if not 0 <= self.marks < inf:
+            raise BadInput(f"lra: marks is {self.marks}, expected a weight of 0 or more")
 
-    def model(self, tokens: Tokens, *, padding: str = "masked") -> nn.Module:
+    def model(self, tokens: Tokens, *, padding: str = "masked") -> SequenceClassifier | Pixels:
         """The classifier for such tokens, with padding as there."""
         net = SequenceClassifier(
             len(tokens.classes),
             vocabulary=None if self.brightness else tokens.vocabulary,
-            channels=1 if self.brightness else None,
+            channels=self.square**2 if self.brightness else None,
             width=self.width,
             depth=self.depth,
             heads=self.heads,
@@ -155,7 +169,7 @@ class Settings:
             hidden=self.hidden,
             position=self.position,
             pooling=self.pooling,
-            longest=tokens.longest,
+            longest=tokens.longest // self.square**2,
             dropout=self.dropout,
             init=self.init,
             window=self.window,
@@ -166,28 +180,9 @@ class Settings:
             spread=self.spread,
             scale=self.scale or None,
         )
-        return Brightness(net, float(tokens.x.mean()), float(tokens.x.std())) if self.brightness else net
-
-
-class Brightness(nn.Module):
-    """A classifier that sees tokens as numbers, of mean 0 and deviation 1 in training.
-
-    Shapes: x (b, n) whole numbers, mask (b, n); returns (b, classes).
-
-    Args:
-        net: a classifier of sequences with one channel.
-        mean: of all tokens.
-        deviation: of all tokens.
-    """
-
-    def __init__(self, net: nn.Module, mean: float, deviation: float) -> None:
-        super().__init__()
-        self.net, self.mean, self.deviation = net, mean, max(deviation, 1e-6)
-
-    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Class scores of every sequence."""
-        scores: Tensor = self.net(((x.float() - self.mean) / self.deviation).unsqueeze(-1), mask)
-        return scores
+        if not self.brightness:
+            return net
+        return Pixels(net, float(tokens.x.mean()), float(tokens.x.std()), square=self.square)
 
 
 def lra_jobs(recipes: Path, *, protocol: str, seeds: int, root: Path | None = None) -> list[Job]:
@@ -229,6 +224,8 @@ def _settings_of(job: Job) -> Settings:
         )
     if job.data not in PICTURES and settings.brightness:
         raise BadInput(f"lra: {job.data} has brightness, expected it of {' and '.join(PICTURES)} alone")
+    if job.data not in SCHOOLS and settings.marks:
+        raise BadInput(f"lra: {job.data} has marks, expected them of {' and '.join(SCHOOLS)} alone")
     if lessons_from(job.data, settings.lessons) and SCHOOLS[job.data].apart:
         batch = settings.lesson_batch or settings.batch
         if batch > settings.lesson_cases:
@@ -267,8 +264,12 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
         train, valid = _joined(train, valid), test
     if job.variant in RULES:
         return rule_run(job.variant, train, valid, test)
+    model: nn.Module
     with seeded(job.seed):
-        model = settings.model(train, padding="published" if paper else "masked").to(device)
+        model = plain = settings.model(train, padding="published" if paper else "masked")
+        if settings.marks:
+            model, train = Marking(plain, SCHOOLS[job.data].marks), SCHOOLS[job.data].marked(train)
+    model = model.to(device)
     course = course_of(settings, job.seed, device)
     real, lessons, grades = len(train), list[Lesson](), lessons_from(job.data, settings.lessons)
     drawn = 0
@@ -280,9 +281,8 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
             train, job.data, grades, steps=settings.lesson_steps, count=settings.lesson_cases, root=root
         )
         drawn = len(train) - real
-    (x, y), (watched, labels), (tested, truth) = (
-        _on(part, device, zeros=paper) for part in (train, valid, test)
-    )
+    (watched, labels), (tested, truth) = (_on(part, device, zeros=paper) for part in (valid, test))
+    x, y = _on(train, device, zeros=paper, marks=settings.marks > 0)
     fitted = fit_resident(
         model,
         x,
@@ -304,7 +304,7 @@ def lra_run(job: Job, *, root: Path | None = None) -> Outcome:
     }
     if drawn:
         figures["drawn_cases"] = float(drawn)
-    return Outcome(figures, sum(each.numel() for each in model.parameters()))
+    return Outcome(figures, sum(each.numel() for each in plain.parameters()))
 
 
 def _teach(
@@ -321,27 +321,41 @@ def _teach(
     short = replace(course, steps=settings.lesson_steps, batch=settings.lesson_batch or course.batch)
     for grade in grades:
         drawn = drawn_cases(train, data, grade, count=settings.lesson_cases, root=root)
-        x, y = _on(drawn, device)
+        x, y = _on(drawn, device, marks=settings.marks > 0)
         fit_resident(model, x, y, short, loss=token_loss(settings, drawn.longest), compiled=False)
 
 
 def token_loss(settings: Settings, longest: int) -> Loss:
-    """Cross-entropy of sequences as training shows them: those of images moved, mirrored and turned."""
-    plain = partial(cross_entropy, smoothing=settings.smoothing)
-    if not (settings.shift or settings.mirror or settings.turn):
-        return plain
+    """Cross-entropy of sequences as training shows them, those of images moved, mirrored and turned; and of
+    their marks, where these are asked for.
+    """
     side = isqrt(longest)
 
-    def loss(net: nn.Module, x: Inputs, targets: Tensor) -> Tensor:
-        (tokens,) = x
-        shown = tokens.view(-1, 1, side, side)
+    def show(values: Tensor) -> Tensor:
+        """Values of pixels (b, c, n) where these come to lie."""
+        shown = values.unflatten(-1, (side, side))
         if settings.shift or settings.mirror:
             shown = moved(shown, shift=settings.shift, mirror=settings.mirror)
         if settings.turn:
             shown = turned(shown)
-        return plain(net, (shown.flatten(1),), targets)
+        return shown.flatten(2)
+
+    changed = settings.shift or settings.mirror or settings.turn
+    if settings.marks:
+        return marked_loss(settings.marks, show if changed else _as_it_is, smoothing=settings.smoothing)
+    plain = partial(cross_entropy, smoothing=settings.smoothing)
+    if not changed:
+        return plain
+
+    def loss(net: nn.Module, x: Inputs, targets: Tensor) -> Tensor:
+        (tokens,) = x
+        return plain(net, (show(tokens.unsqueeze(1)).squeeze(1),), targets)
 
     return loss
+
+
+def _as_it_is(values: Tensor) -> Tensor:
+    return values
 
 
 def accuracy(
@@ -360,14 +374,20 @@ def _joined(first: Tokens, second: Tokens) -> Tokens:
     return replace(first, x=x, y=y, lengths=lengths)
 
 
-def _on(tokens: Tokens, device: torch.device, *, zeros: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
-    """Tokens, with a mask where some sequence is shorter than others or `zeros` are padding, and labels."""
-    x, y = torch.from_numpy(tokens.x).to(device), torch.from_numpy(tokens.y).to(device)
-    if zeros:
-        return (x, x != 0), y
-    if (tokens.lengths == tokens.longest).all():
-        return (x,), y
-    return (x, torch.from_numpy(tokens.mask()).to(device)), y
+def _on(
+    tokens: Tokens, device: torch.device, *, zeros: bool = False, marks: bool = False
+) -> tuple[tuple[Tensor, ...], Tensor]:
+    """Tokens, with a mask where some sequence is shorter than others or `zeros` are padding, and labels.
+
+    With `marks` those are the last of the inputs, -1 throughout where nothing is known.
+    """
+    inputs: list[NDArray[Any]] = [tokens.x]
+    if zeros or (tokens.lengths != tokens.longest).any():
+        inputs.append(tokens.x != 0 if zeros else tokens.mask())
+    if marks:
+        known = tokens.marks
+        inputs.append(np.full(tokens.x.shape, -1, np.int8) if known is None else known)
+    return tuple(torch.from_numpy(each).to(device) for each in inputs), torch.from_numpy(tokens.y).to(device)
 
 
 def _published(**figures: float) -> dict[str, float]:

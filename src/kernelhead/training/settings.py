@@ -42,11 +42,15 @@ def settings_from(kind: type[Kind], who: str, recipe: Mapping[str, Any]) -> Kind
 
 
 def course_of(settings: Any, seed: int, device: torch.device) -> Course:
-    """How settings are trained: all of a course's fields that they have, in float32 where there is no GPU."""
+    """How settings are trained: all of a course's fields that they have.
+
+    Without a GPU in their `cpu_precision`, float32 where they have none.
+    """
     given = {
         field.name: getattr(settings, field.name) for field in fields(Course) if hasattr(settings, field.name)
     }
-    precision = settings.precision if device.type == "cuda" else "32"
+    on_cpu = getattr(settings, "cpu_precision", "32")
+    precision = settings.precision if device.type == "cuda" else on_cpu
     return Course(**{**given, "precision": precision, "seed": seed})
 
 
