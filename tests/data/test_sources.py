@@ -38,6 +38,23 @@ def test_a_folder_that_cannot_be_written_has_its_files_elsewhere(
         made_once(data, "c.txt", put)
 
 
+def test_a_folder_that_nobody_is_to_write_to_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root could, and does not."""
+    data = tmp_path / "set"
+    data.mkdir()
+    data.chmod(0o555)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    made = made_once(data, "a.txt", put)
+    assert made == tmp_path / ".cache" / "kernelhead" / "set" / "a.txt"
+    assert [*data.iterdir()] == []
+    data.chmod(0o755)
+    (data / "cache").mkdir()
+    data.chmod(0o555)
+    assert made_once(data, "b.txt", put) == data / "cache" / "b.txt"  # a place for it was made on purpose
+
+
 def test_what_fails_while_it_is_made_leaves_nothing(tmp_path: Path) -> None:
     def half(path: Path) -> None:
         path.write_text("ma")

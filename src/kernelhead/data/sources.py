@@ -14,6 +14,7 @@ from kernelhead.records import write_atomically
 from kernelhead.shapes import check_size
 
 CACHE = Path("~/.cache/kernelhead")
+WRITABLE = 0o222  # by whom ever
 PARTS = ("train", "validation", "test")
 
 
@@ -84,8 +85,8 @@ def read_checked(who: str, place: str, digest: str, root: str | Path | None) -> 
 def made_once(folder: Path, name: str, write: Callable[[Path], None]) -> Path:
     """A file that is made from the data of a folder when it is first asked for.
 
-    It is kept in FOLDER/cache, or, where nothing can be written there, in a folder of the same name in
-    ~/.cache/kernelhead.
+    It is kept in FOLDER/cache, or, where nothing can be written there or the folder is marked as one that
+    nobody writes to, which binds root too, in a folder of the same name in ~/.cache/kernelhead.
 
     Args:
         folder: of the data.
@@ -106,12 +107,16 @@ def made_once(folder: Path, name: str, write: Callable[[Path], None]) -> Path:
     for place in (beside, elsewhere):
         if place.is_file():
             return place
-    try:
-        write_atomically(beside, write)
-    except CheckpointError:
-        write_atomically(elsewhere, write)
-        return elsewhere
-    return beside
+    held = next(place for place in beside.parents if place.exists())
+    if held.stat().st_mode & WRITABLE:
+        try:
+            write_atomically(beside, write)
+        except CheckpointError:
+            pass
+        else:
+            return beside
+    write_atomically(elsewhere, write)
+    return elsewhere
 
 
 def stamp(*paths: Path) -> str:
