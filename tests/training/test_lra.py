@@ -11,9 +11,10 @@ import torch
 from kernelhead.data import Tokens, draw_listops, draw_marked, draw_tangled, listops_value, listops_values
 from kernelhead.errors import BadInput, UnknownName
 from kernelhead.training import lra
+from kernelhead.training.arena import Settings, token_loss
 from kernelhead.training.grid import Job
 from kernelhead.training.lessons import drawn_cases, with_lessons
-from kernelhead.training.lra import Settings, accuracy, lra_jobs, lra_run, token_loss
+from kernelhead.training.lra import accuracy, lra_jobs, lra_run
 from kernelhead.training.resident import fit_resident
 from kernelhead.training.views import moved, turned
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from kernelhead.errors import BadInput, UnknownName
-from kernelhead.training import lra
+from kernelhead.training import arena
 from kernelhead.training.grid import Job
 from kernelhead.training.lra import lra_jobs
 from kernelhead.training.settings import course_of, jobs_from, settings_from
@@ -84,7 +84,8 @@ def test_an_entry_of_the_wrong_type_is_named(entry: str, sentence: str, tmp_path
 
 
 def test_a_course_takes_what_settings_have() -> None:
-    course = course_of(lra.Settings(steps=7, eta=0.3), 2, torch.device("cpu"))
+    course = course_of(arena.Settings(steps=7, eta=0.3), 2, torch.device("cpu"))
     assert (course.steps, course.eta, course.seed, course.schedule) == (7, 0.3, 2, "one_cycle")
     assert (course.precision, course.clip) == ("32", None)
-    assert course_of(lra.Settings(), 0, torch.device("cuda")).precision == "bf16"
+    assert course_of(arena.Settings(), 0, torch.device("cuda")).precision == "bf16"
+    assert course_of(arena.Settings(cpu_precision="bf16"), 0, torch.device("cpu")).precision == "bf16"
