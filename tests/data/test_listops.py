@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from kernelhead.data.listops import (
     DIGESTS,
+    OPERATORS,
     VOCABULARY,
     draw_listops,
+    listops_marks,
     listops_value,
-    listops_values,
     read_listops,
 )
 from kernelhead.errors import BadInput, UnknownName
@@ -168,22 +169,25 @@ def test_tokens_that_are_no_list_are_named(text: str, sentence: str) -> None:
         listops_value(ids(text))
 
 
-def test_every_list_within_has_its_value_where_it_ends() -> None:
-    """Each list, from its operation to its end, read by itself."""
+def test_every_token_is_marked_with_what_its_list_is_worth_so_far() -> None:
+    """The tokens of its list up to there, read by themselves."""
+    end = VOCABULARY.index("]")
     drawn = draw_listops(20, seed=3, shortest=20, longest=120)
     for row, length in zip(drawn.x, drawn.lengths, strict=True):
-        found = listops_values(row)
-        assert ((found >= 0) == (row == VOCABULARY.index("]"))).all()
-        for end in np.flatnonzero(found >= 0):
-            begin, open_lists = int(end), 0
-            while begin == end or open_lists:
-                open_lists += int(row[begin] == 5) - int(1 <= row[begin] <= 4)
-                begin -= bool(open_lists)
-            assert found[end] == listops_value(row[begin : end + 1])
-        assert found[length - 1] == listops_value(row)
-    assert listops_values([9]).tolist() == [-1]
-    with pytest.raises(BadInput, match="listops_values: '5' at place 1 stands behind the end of the list"):
-        listops_values(ids("4 5"))
+        begins: list[int] = []
+        for place, (token, mark) in enumerate(zip(row[:length], listops_marks(row), strict=False)):
+            if VOCABULARY[token] in OPERATORS:
+                begins.append(place)
+                assert mark == 9 + len(begins)
+                continue
+            so_far = row[begins[-1] : place + 1].tolist()
+            assert mark == listops_value(so_far if token == end else [*so_far, end])
+            if token == end:
+                begins.pop()
+        assert (listops_marks(row)[length:] == -1).all()
+    assert listops_marks([9]).tolist() == [3]
+    with pytest.raises(BadInput, match="listops_marks: '5' at place 1 stands behind the end of the list"):
+        listops_marks(ids("4 5"))
 
 
 @pytest.mark.parametrize("token", [-1, 16])

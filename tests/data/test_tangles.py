@@ -83,13 +83,13 @@ def test_short_contours_begin_where_nothing_is_and_fit() -> None:
 
 
 def test_dashes_look_as_pillow_draws_them() -> None:
-    pillow = pytest.importorskip("PIL.Image")
-    draw = pytest.importorskip("PIL.ImageDraw")
+    from PIL import Image, ImageDraw
+
     for degree in range(360):
         down, across = _moved(np.deg2rad(degree - 180), 4)
-        fine = pillow.new("L", (17, 17))
-        draw.Draw(fine).line([(8, 8), (8 + across, 8 + down)], fill=255)
-        small = np.asarray(fine.resize((STAMP, STAMP), pillow.Resampling.LANCZOS)) / 255
+        fine = Image.new("L", (17, 17))
+        ImageDraw.Draw(fine).line([(8, 8), (8 + across, 8 + down)], fill=255)
+        small = np.asarray(fine.resize((STAMP, STAMP), Image.Resampling.LANCZOS)) / 255
         assert np.allclose(_rules().ink[degree].reshape(STAMP, STAMP), small, atol=1e-6)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from kernelhead.data import Tokens, draw_listops, draw_marked, draw_tangled, listops_value, listops_values
+from kernelhead.data import Tokens, draw_listops, draw_marked, draw_tangled, listops_marks, listops_value
 from kernelhead.errors import BadInput, UnknownName
 from kernelhead.training import lra
 from kernelhead.training.arena import Settings, token_loss
@@ -241,7 +241,7 @@ def test_drawn_lists_are_short_and_kept(tmp_path: Path) -> None:
         assert least <= made.lengths.min() <= made.lengths.max() < grade
         assert [listops_value(row) for row in made.x] == made.y.tolist()
         assert made.marks is not None
-        assert np.array_equal(made.marks, np.stack([listops_values(row) for row in made.x]))
+        assert np.array_equal(made.marks, np.stack([listops_marks(row) for row in made.x]))
         again = drawn_cases(train, "ListOps", grade, count=5, root=tmp_path)
         assert np.array_equal(made.x, again.x)
     kept = [each.name for each in (tmp_path / "listops" / "cache").iterdir()]
@@ -265,10 +265,10 @@ def test_lists_have_lessons_before_the_course(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setitem(lra_run.__globals__, "fit_resident", fit)
     recipe = {"attention": "none", "window": 3, "width": 8, "inner": 8, "hidden": 8, "precision": "32"}
     course = {"steps": 4, "batch": 4, "every": 2, "lessons": "12,24", "lesson_steps": 3}
-    more = {"lesson_cases": 20, "lesson_batch": 10}
+    more = {"lesson_cases": 20, "lesson_tokens": 120}
     job = Job("lra", "ListOps", "kernelhead", "clean", 0, {**recipe, **course, **more})
     made = lra_run(job, root=tmp_path).figures
-    assert seen == [((20, 12), 3, 10, False), ((20, 24), 3, 10, False), ((32, 60), 4, 4, True)]
+    assert seen == [((20, 12), 3, 10, False), ((20, 24), 3, 5, False), ((32, 60), 4, 4, True)]
     assert (made["train_cases"], made["drawn_cases"]) == (32, 40)
     assert lra_run(job, root=tmp_path).figures["test_accuracy"] == made["test_accuracy"]
 
@@ -328,7 +328,7 @@ def test_a_job_with_marks(data: str, square: int, tmp_path: Path, monkeypatch: p
         ("ListOps", {"lessons": "30", "lesson_cases": 0}, "lesson_cases is 0"),
         (
             "ListOps",
-            {"lessons": "30", "lesson_cases": 9, "lesson_batch": 10},
+            {"lessons": "30,60", "lesson_cases": 9, "lesson_tokens": 300},
             "has 10 cases, .* at most its 9",
         ),
         (
@@ -336,7 +336,7 @@ def test_a_job_with_marks(data: str, square: int, tmp_path: Path, monkeypatch: p
             {"lessons": "30", "lesson_cases": 9, "batch": 12},
             "has 12 cases, expected at most its 9",
         ),
-        ("ListOps", {"lesson_batch": -1}, "lesson_batch is -1, expected"),
+        ("ListOps", {"lesson_tokens": -1}, "lesson_tokens is -1, expected"),
         ("Text", {"brightness": True}, "Text has brightness, expected it of Image and Pathfinder alone"),
         ("Pathfinder", {"square": 2}, "square is 2, brightness False; expected a divisor of 32, and pixels"),
         ("Pathfinder", {"square": 3, "brightness": True}, "square is 3, .* expected a divisor of 32"),

@@ -16,7 +16,7 @@ from kernelhead.data.events import Events, is_event_file, lag_lookup, read_event
 from kernelhead.data.features import Features, read_features, write_ranking
 from kernelhead.data.images import Images, Rows, read_images
 from kernelhead.data.linear_models import Cascades, LinearModel, draw_cascades, linear_model
-from kernelhead.data.listops import draw_listops, listops_value, listops_values, read_listops
+from kernelhead.data.listops import draw_listops, listops_marks, listops_value, read_listops
 from kernelhead.data.lookup import Lookup, lookup_tables
 from kernelhead.data.pathfinder import draw_pathfinder
 from kernelhead.data.readers import has_test_part, known_sets, read_series, write_predictions
@@ -87,8 +87,8 @@ __all__ = [
     "known_sets",
     "lag_lookup",
     "linear_model",
+    "listops_marks",
     "listops_value",
-    "listops_values",
     "lookup_tables",
     "normalised_score",
     "padded",

@@ -163,8 +163,13 @@ def listops_value(tokens: Sequence[int] | NDArray[np.integer[Any]]) -> int:
     return _read(tokens, "listops_value")[0]
 
 
-def listops_values(tokens: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int8]:
-    """The value of every list within a list of operations at the token that ends it, -1 at all others.
+def listops_marks(tokens: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[np.int8]:
+    """What is known of every token of a list of operations.
+
+    - A digit: the value of its list so far, as if it ended there.
+    - The end of a list: the value of that list.
+    - An operation: 9 plus the lists that are open with it, 10 for the outermost.
+    - Padding: -1.
 
     Args:
         tokens: positions in `VOCABULARY`.
@@ -174,41 +179,45 @@ def listops_values(tokens: Sequence[int] | NDArray[np.integer[Any]]) -> NDArray[
 
     Example:
         >>> tokens = [VOCABULARY.index(word) for word in "[MAX 2 [SM 5 9 ] 3 ]".split()]
-        >>> listops_values(tokens).tolist()
-        [-1, -1, -1, -1, -1, 4, -1, 4]
+        >>> listops_marks(tokens).tolist()
+        [10, 2, 11, 5, 4, 4, 4, 4]
     """
     made = np.full(len(tokens), -1, np.int8)
-    for place, value in _read(tokens, "listops_values")[1]:
-        made[place] = value
+    for place, mark in _read(tokens, "listops_marks")[1]:
+        made[place] = mark
     return made
 
 
 def _read(tokens: Sequence[int] | NDArray[np.integer[Any]], who: str) -> tuple[int, list[tuple[int, int]]]:
-    """The value, and of each list within where it ends and its value."""
+    """The value, and of every token that is no padding its place and its mark."""
     open_lists: list[tuple[str, list[int]]] = []
-    found: list[tuple[int, int]] = []
+    marks: list[tuple[int, int]] = []
     done: list[int] = []
-    for place, token in enumerate(tokens):
+    codes = [int(token) for token in tokens]
+    for place, token in enumerate(codes):
         if not 0 <= token < len(VOCABULARY):
             raise BadInput(f"{who}: token {token} at place {place}, expected 0 to {len(VOCABULARY) - 1}")
-    words = [(place, VOCABULARY[token]) for place, token in enumerate(tokens) if token]
-    for place, word in words:
+    for place, word in [(place, VOCABULARY[token]) for place, token in enumerate(codes) if token]:
         if done:
             raise BadInput(f"{who}: {word!r} at place {place} stands behind the end of the list")
         if word in OPERATORS:
             open_lists.append((word, []))
+            marks.append((place, 9 + len(open_lists)))
             continue
         if word == "]":
             if not open_lists or not open_lists[-1][1]:
                 raise BadInput(f"{who}: ']' at place {place} ends no list with arguments")
-            value = _applied(*open_lists.pop())
-            found.append((place, value))
+            value = known = _applied(*open_lists.pop())
+            (open_lists[-1][1] if open_lists else done).append(value)
         else:
-            value = int(word)
-        (open_lists[-1][1] if open_lists else done).append(value)
+            operation, arguments = open_lists[-1] if open_lists else ("", done)
+            arguments.append(int(word))
+            known = _applied(operation, arguments) if open_lists else int(word)
+        marks.append((place, known))
     if not done:
-        raise BadInput(f"{who}: {len(words)} tokens leave {len(open_lists)} lists open, expected one value")
-    return done[0], found
+        words = sum(token > 0 for token in codes)
+        raise BadInput(f"{who}: {words} tokens leave {len(open_lists)} lists open, expected one value")
+    return done[0], marks
 
 
 def _applied(word: str, arguments: list[int]) -> int:

@@ -28,7 +28,7 @@ class Settings:
     begin with `lessons` of drawn cases, of each the dashes of its contours or the most tokens of its lists,
     joined by commas, `lesson_steps` long; `lesson_cases` are drawn of each. Lessons of contours are the
     first of the `steps`. Those of lists come before them, each a course of its own on sequences as short as
-    its lists, in batches of `lesson_batch`, of `batch` where 0.
+    its lists, as many a batch as have `lesson_tokens` tokens together, or `batch` where that is 0.
 
     Of images alone, in training: `shift` is the most pixels that one is moved each way, `mirror` whether half
     are mirrored, `turn` whether they lie in any of the eight ways of a square. With `brightness` a pixel is a
@@ -77,7 +77,7 @@ class Settings:
     lessons: str = ""
     lesson_steps: int = 1000
     lesson_cases: int = 8000
-    lesson_batch: int = 0
+    lesson_tokens: int = 0
     square: int = 1
     marks: float = 0.0
 
@@ -85,7 +85,7 @@ class Settings:
         check_size("lra", "shift", self.shift, least=0)
         check_size("lra", "lesson_steps", self.lesson_steps)
         check_size("lra", "lesson_cases", self.lesson_cases)
-        check_size("lra", "lesson_batch", self.lesson_batch, least=0)
+        check_size("lra", "lesson_tokens", self.lesson_tokens, least=0)
         if not all(each.strip().isdecimal() and int(each) for each in self.dilations.split(",")):
             raise BadInput(f"lra: dilations are {self.dilations!r}, expected such as '1,4,16'")
         if SIDE % check_size("lra", "square", self.square) or (self.square > 1 and not self.brightness):
@@ -95,6 +95,10 @@ class Settings:
             )
         if not 0 <= self.marks < inf:
             raise BadInput(f"lra: marks is {self.marks}, expected a weight of 0 or more")
+
+    def lesson_batch(self, longest: int) -> int:
+        """Cases of a batch of lists with so many tokens at most."""
+        return max(self.lesson_tokens // longest, 1) if self.lesson_tokens else self.batch
 
     def model(self, tokens: Tokens, *, padding: str = "masked") -> SequenceClassifier | Pixels:
         """The classifier for such tokens, with padding as there."""

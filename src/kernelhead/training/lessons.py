@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from kernelhead.data import Tokens, as_tokens, draw_listops, draw_marked, listops_values
+from kernelhead.data import Tokens, as_tokens, draw_listops, draw_marked, listops_marks
 from kernelhead.data.listops import LONGEST
 from kernelhead.data.sources import made_once, root_of
 from kernelhead.errors import BadInput
@@ -28,13 +28,12 @@ def _contours(count: int, dashes: int) -> Tokens:
 
 
 def _lists(count: int, longest: int) -> Tokens:
-    """Lists that are marked with the value of every list within."""
-    return with_values(draw_listops(count, seed=longest, shortest=longest // SHORTER, longest=longest))
+    return _read(draw_listops(count, seed=longest, shortest=longest // SHORTER, longest=longest))
 
 
-def with_values(lists: Tokens) -> Tokens:
-    """Lists of operations, marked with the value of each list within at the token that ends it."""
-    return replace(lists, marks=np.stack([listops_values(row) for row in lists.x]))
+def _read(lists: Tokens) -> Tokens:
+    """Lists of operations, their tokens marked with what their lists are worth so far."""
+    return replace(lists, marks=np.stack([listops_marks(row) for row in lists.x]))
 
 
 def _unknown(pictures: Tokens) -> Tokens:
@@ -69,9 +68,7 @@ class School:
 
 
 SCHOOLS = {
-    "ListOps": School(
-        "tokens", "listops/train.npz", _lists, 8, LONGEST, marks=10, marked=with_values, apart=True
-    ),
+    "ListOps": School("tokens", "listops/train.npz", _lists, 8, LONGEST, marks=20, marked=_read, apart=True),
     "Pathfinder": School(
         "dashes",
         "pathfinder32/hard.npz",

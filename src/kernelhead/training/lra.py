@@ -111,8 +111,9 @@ def _settings_of(job: Job) -> Settings:
         raise BadInput(f"lra: {job.data} has brightness, expected it of {' and '.join(PICTURES)} alone")
     if job.data not in SCHOOLS and settings.marks:
         raise BadInput(f"lra: {job.data} has marks, expected them of {' and '.join(SCHOOLS)} alone")
-    if lessons_from(job.data, settings.lessons) and SCHOOLS[job.data].apart:
-        batch = settings.lesson_batch or settings.batch
+    grades = lessons_from(job.data, settings.lessons)
+    if grades and SCHOOLS[job.data].apart:
+        batch = max(settings.lesson_batch(grade) for grade in grades)
         if batch > settings.lesson_cases:
             raise BadInput(
                 f"lra: a batch of a lesson has {batch} cases, expected at most its {settings.lesson_cases}"
@@ -203,8 +204,8 @@ def _teach(
     root: Path | None,
 ) -> None:
     """Lessons before the course, each a short one on drawn cases of its grade, too short to be compiled."""
-    short = replace(course, steps=settings.lesson_steps, batch=settings.lesson_batch or course.batch)
     for grade in grades:
+        short = replace(course, steps=settings.lesson_steps, batch=settings.lesson_batch(grade))
         drawn = drawn_cases(train, data, grade, count=settings.lesson_cases, root=root)
         x, y = _on(drawn, device, marks=settings.marks > 0)
         fit_resident(model, x, y, short, loss=token_loss(settings, drawn.longest), compiled=False)
