@@ -24,6 +24,7 @@ class Settings:
     On a GPU the loss is `compiled` or not; `cpu_precision` is that of runs without one. `landmarks` are ten
     times the rank where 0, `modes` as many as landmarks, `dilations` of `window` are those of one layer after
     another, over and over, joined by commas.
+
     `drawn` is how many training lists ListOps has, 0 for those of the folder. Pathfinder and ListOps may
     begin with `lessons` of drawn cases, of each the dashes of its contours or the most tokens of its lists,
     joined by commas, `lesson_steps` long; `lesson_cases` are drawn of each. Lessons of contours are the
@@ -32,7 +33,12 @@ class Settings:
 
     Of images alone, in training: `shift` is the most pixels that one is moved each way, `mirror` whether half
     are mirrored, `turn` whether they lie in any of the eight ways of a square. With `brightness` a pixel is a
-    number and no token, embedded and then multiplied by `scale`, the root of the width where 0.
+    number and no token, embedded and then multiplied by `scale`, the root of the width where 0; a point is
+    then a `square` of so many pixels each way.
+
+    `marks` is the weight of a second loss: what is known of single tokens is to be told too, of Pathfinder's
+    pixels how many dashes on a disc is, where the picture is drawn, and of ListOps what a list is worth so
+    far (`listops_marks`). Nothing of it is left in the model.
     """
 
     attention: str = "softmax"

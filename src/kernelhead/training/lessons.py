@@ -137,10 +137,8 @@ def with_lessons(
         count: drawn cases of every lesson.
         root: folder of data sets.
     """
-    parts = [
-        train if train.marks is not None else _unknown(train),
-        *(drawn_cases(train, data, grade, count=count, root=root) for grade in lessons),
-    ]
+    drawn = [drawn_cases(train, data, grade, count=count, root=root) for grade in lessons]
+    parts = [SCHOOLS[data].marked(train), *drawn]
     whole = {name: np.concatenate([getattr(part, name) for part in parts]) for name in PARTS}
 
     def places(first: int, last: int) -> torch.Tensor:
