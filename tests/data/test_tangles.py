@@ -1,14 +1,15 @@
 """draw_tangled: pictures by the arena's rules, held to the rules step by step, to Pillow and to the set."""
 
 import os
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kernelhead.data import draw_marked, draw_tangled, read_images
+from kernelhead.data import draw_marked, draw_tangled, read_images, read_pathfinder
 from kernelhead.data.tangles import EDGE, STAMP, _contours, _distractors, _moved, _rules
-from kernelhead.errors import BadInput
+from kernelhead.errors import BadInput, UnknownName
 
 SHARED = os.environ.get("KERNELHEAD_DATA")
 needs_shared = pytest.mark.skipif(not SHARED, reason="KERNELHEAD_DATA does not name the folder of data sets")
@@ -119,6 +120,34 @@ def test_dashes_and_distractors_add_ink() -> None:
     few, more = (draw_tangled(50, seed=0, distractors=count).x.mean() for count in (0, 9))
     assert few < more
     assert draw_tangled(50, seed=0, dashes=4, distractors=0).x.mean() < few
+
+
+def test_drawn_pictures_are_made_once_and_read_again(tmp_path: Path) -> None:
+    (tmp_path / "pathfinder32").mkdir()
+    (tmp_path / "pathfinder32" / "hard.npz").touch()
+    parts = [read_pathfinder(split, root=tmp_path, drawn=20) for split in ("train", "validation")]
+    assert [len(part) for part in parts] == [18, 2]
+    drawn = draw_tangled(20, seed=0)
+    read = sorted(picture.tobytes() for part in parts for picture in np.asarray(part.x))
+    assert read == sorted(picture.tobytes() for picture in np.asarray(drawn.x))
+    made = tmp_path / "pathfinder32" / "cache" / "drawn-20.npz"
+    before = made.stat().st_mtime_ns
+    assert np.array_equal(read_pathfinder("train", root=tmp_path, drawn=20).y, parts[0].y)
+    assert made.stat().st_mtime_ns == before
+    with pytest.raises(BadInput, match="read_pathfinder: drawn is -1, expected a whole number of at least 0"):
+        read_pathfinder(root=tmp_path, drawn=-1)
+    with pytest.raises(UnknownName, match="unknown split 'tests'"):
+        read_pathfinder("tests", root=tmp_path, drawn=20)
+    with pytest.raises(BadInput, match=r"hard\.npz"):
+        read_pathfinder("test", root=tmp_path, drawn=20)  # an empty file
+
+
+@needs_shared
+def test_the_test_part_is_that_of_the_file() -> None:
+    for drawn in (0, 5):
+        test = read_pathfinder("test", root=SHARED, drawn=drawn)
+        assert np.array_equal(test.x, read_images("pathfinder32", split="test", root=SHARED).x)
+    assert len(read_pathfinder(root=SHARED)) == 6_300
 
 
 @needs_shared

@@ -26,7 +26,7 @@ from kernelhead.data.sources import folder_of
 from kernelhead.data.synthetic import echo_motifs, echo_series
 from kernelhead.data.table_sets import Cells, read_table
 from kernelhead.data.tables import Column, Schema, Table, TableEncoder
-from kernelhead.data.tangles import Marked, draw_marked, draw_tangled
+from kernelhead.data.tangles import Marked, draw_marked, draw_tangled, read_pathfinder
 from kernelhead.data.text import Reviews, Words, read_bytes, read_reviews, read_words
 from kernelhead.data.tokens import Tokens, as_tokens
 from kernelhead.data.trajectories import (
@@ -98,6 +98,7 @@ __all__ = [
     "read_features",
     "read_images",
     "read_listops",
+    "read_pathfinder",
     "read_reviews",
     "read_sentences",
     "read_series",

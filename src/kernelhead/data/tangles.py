@@ -1,15 +1,17 @@
 """Dashed contours by the rules of the arena's Pathfinder: do two discs lie on one of them?"""
 
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from math import ceil, cos, pi, sin
+from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernelhead.data.images import SIDE, Images
+from kernelhead.data.images import SIDE, Images, read_images
 from kernelhead.data.pathfinder import CLASSES
+from kernelhead.data.sources import check_part, in_part, made_once, root_of
 from kernelhead.errors import BadInput
 from kernelhead.shapes import check_size
 
@@ -19,6 +21,7 @@ Drawn = TypeVar("Drawn", Numbers, Whole)
 # The arena's settings, in pixels: a dash, the room around it, how far apart contours begin, a disc's radius;
 # how bright dashes of long and of short contours are where a disc is 1; and how much finer they are drawn.
 DASH, MARGIN, APART, DISC, LONG, SHORT, FINE = 2, 1, 7, 1.5, 1.5, 2.0, 2
+HARD = "pathfinder32/hard.npz"
 TRIES = 3  # at a dash, before its contour is given up
 FULL = 1.8  # room that two dashes may take of a pixel, 1 being all that one takes
 LEAST = 1e-4  # weight of all places for a dash under which there is none
@@ -145,6 +148,47 @@ def draw_marked(count: int, *, seed: int, dashes: int = 14, distractors: int = 5
     parts = [_painted(*(each[at : at + CHUNK] for each in (*drawn, ends))) for at in range(0, count, CHUNK)]
     x, steps = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Marked(Images("tangled", x[:, None], y, CLASSES), steps)
+
+
+def read_pathfinder(
+    split: str = "train",
+    *,
+    root: str | Path | None = None,
+    validation: float = 0.1,
+    seed: int = 0,
+    drawn: int = 0,
+) -> Images:
+    """Read the pictures of `pathfinder32`, of which the arena has more than twenty times as many to train on.
+
+    So many can be `drawn` by its rules, which takes minutes the first time (see `made_once`); the test part
+    is that of the file.
+
+    Shapes: x (n, 1, 32, 32).
+
+    Args:
+        split: train, validation or test.
+        root: folder of data sets; the environment variable KERNELHEAD_DATA if left out.
+        validation: share of every class that is held out of what there is to train on.
+        seed: names the draw of the validation part.
+        drawn: how many pictures of `draw_tangled`, seed 0, are in place of the 7,000; 0 for none.
+
+    Raises:
+        BadInput: a file is missing or is another one, or a number is out of range.
+        UnknownName: there is no such split.
+    """
+    who, name = "read_pathfinder", "pathfinder32"
+    if not check_size(who, "drawn", drawn, least=0) or check_part(who, split) == "test":
+        return read_images(name, split=split, root=root, validation=validation, seed=seed)
+    folder = (root_of(who, HARD, root) / HARD).parent
+    with np.load(made_once(folder, f"drawn-{drawn}.npz", partial(_write_drawn, drawn))) as file:
+        made = Images(name, file["x"], file["y"], CLASSES)
+    return made.take(np.flatnonzero(in_part(who, made.y, split, validation=validation, seed=seed)))
+
+
+def _write_drawn(count: int, path: Path) -> None:
+    made = draw_tangled(count, seed=0)
+    with path.open("wb") as file:
+        np.savez_compressed(file, x=made.x, y=made.y)
 
 
 def _contours(draws: np.random.Generator, count: int, dashes: int) -> tuple[Whole, Numbers]:

@@ -25,11 +25,11 @@ class Settings:
     times the rank where 0, `modes` as many as landmarks, `dilations` of `window` are those of one layer after
     another, over and over, joined by commas.
 
-    `drawn` is how many training lists ListOps has, 0 for those of the folder. Pathfinder and ListOps may
-    begin with `lessons` of drawn cases, of each the dashes of its contours or the most tokens of its lists,
-    joined by commas, `lesson_steps` long; `lesson_cases` are drawn of each. Lessons of contours are the
-    first of the `steps`. Those of lists come before them, each a course of its own on sequences as short as
-    its lists, as many a batch as have `lesson_tokens` tokens together, or `batch` where that is 0.
+    `drawn` is how many training cases ListOps and Pathfinder have, 0 for those of the folder. Both may begin
+    with `lessons` of drawn cases, of each the dashes of its contours or the most tokens of its lists, joined
+    by commas, `lesson_steps` long; `lesson_cases` are drawn of each. Lessons of contours are the first of the
+    `steps`. Those of lists come before them, each a course of its own on sequences as short as its lists, as
+    many a batch as have `lesson_tokens` tokens together, or `batch` where that is 0.
 
     Of images alone, in training: `shift` is the most pixels that one is moved each way, `mirror` whether half
     are mirrored, `turn` whether they lie in any of the eight ways of a square. With `brightness` a pixel is a
