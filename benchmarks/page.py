@@ -4,7 +4,7 @@ Run: python -m benchmarks.page
 """
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -163,23 +163,54 @@ def _rpc(record: Record, _: dict[str, Record]) -> list[str]:
     return _table("n | what | kernel | forward, ms | over plain | with backward, ms | over plain", rows)
 
 
-def _local(record: Record, _: dict[str, Record]) -> list[str]:
+def _beside(
+    record: Record, names: Sequence[str], times: Sequence[str], *, shown: Callable[[Any], str] = str
+) -> list[list[str]]:
+    """A row a cell: what it is of, the rival, and times over their floors; ours over the fastest rival's."""
     good = _good(record)
     rows = []
     for row in good:
-        cells = [f"{row['n']:,}", str(row["dilation"]), row["rival"]]
-        beside = [each for each in good if (each["n"], each["dilation"]) == (row["n"], row["dilation"])]
-        for name in ("forward", "both"):
-            times = [each[name]["ms"] for each in beside if name in each and each["rival"] != "ours"]
-            held = row["rival"] == "ours" and name in row and times
-            cells += [*_over(row, name), judged(row[name]["ms"] / min(times), 1.0) if held else ""]
+        cells = [shown(row[name]) for name in names] + [row["rival"]]
+        beside = [each for each in good if all(each[name] == row[name] for name in names)]
+        for name in times:
+            others = [each[name]["ms"] for each in beside if name in each and each["rival"] != "ours"]
+            held = row["rival"] == "ours" and name in row and others
+            cells += [*_over(row, name), judged(row[name]["ms"] / min(others), 1.0) if held else ""]
         rows.append(cells)
-    columns = "forward, ms | over floor | over the fastest rival"
+    return rows
+
+
+FORWARD = "forward, ms | over floor | over the fastest rival"
+BOTH = FORWARD.replace("forward", "with backward", 1)
+
+
+def _local(record: Record, _: dict[str, Record]) -> list[str]:
+    rows = _beside(record, ("n", "dilation"), ("forward", "both"), shown="{:,}".format)
     return [
         "The floor is points and outputs once forward, and with backward both gradients and both sides of",
         "the weights' gradient, at the speed of a plain copy. Rivals are compiled; one takes columns.",
         "",
-        *_table(f"n | dilation | what | {columns} | {columns.replace('forward', 'with backward', 1)}", rows),
+        *_table(f"n | dilation | what | {FORWARD} | {BOTH}", rows),
+    ]
+
+
+def _feedforward(record: Record, _: dict[str, Record]) -> list[str]:
+    rows = _beside(record, ("inner", "dropout"), ("forward", "both"))
+    return [
+        "Points are float32, products bf16 by autocast. The floor is points and outputs once forward, and",
+        "with backward the points once more and both gradients, at the speed of a plain copy.",
+        "",
+        *_table(f"inner width | dropout | what | {FORWARD} | {BOTH}", rows),
+    ]
+
+
+def _lookup(record: Record, _: dict[str, Record]) -> list[str]:
+    rows = _beside(record, ("same",), ("both",), shown="{:.0%}".format)
+    return [
+        "Looked up and the gradient of the table. The floor is rows written and their gradients read, at the",
+        "speed of a plain copy.",
+        "",
+        *_table(f"tokens that are one | what | {BOTH}", rows),
     ]
 
 
@@ -254,6 +285,14 @@ SECTIONS = {
     ),
     "rpc": Section(
         "RPC-Attention", "four iterations and four plain calls, 8 heads of 64, 65,536 points", _rpc
+    ),
+    "feedforward": Section(
+        "Feed-forwards",
+        "with norm, GELU, dropout and residual; width 64, 262,144 points",
+        _feedforward,
+    ),
+    "lookup": Section(
+        "Tables that tokens look up", "256 tokens of 64 features in float32, 262,144 points", _lookup
     ),
     "local": Section("Mixing of neighbours", "15 taps, 128 features, 262,144 or 131,072 points", _local),
     "rows": Section(

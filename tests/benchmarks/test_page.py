@@ -80,6 +80,18 @@ RECORDS: dict[str, dict[str, Any]] = {
             {**core(64, "shifted sums", 2.0, 6.0, 1.0), "dilation": 16},
         ]
     ),
+    "feedforward": record(
+        [
+            {**core(64, "ours", 1.0, 2.0, 1.0), "inner": 64, "dropout": 0.1},
+            {**core(64, "torch.compile", 2.0, 8.0, 1.0), "inner": 64, "dropout": 0.1},
+        ]
+    ),
+    "lookup": record(
+        [
+            {**core(64, "ours", 1.0, 1.0, 1.0), "same": 0.9},
+            {**core(64, "torch", 1.0, 20.0, 1.0), "same": 0.9},
+        ]
+    ),
     "cpu": record([{"n": 8, "ratio": 1.7, "lowest": 1.1, "highest": 2.4, "ours_per_point": 2.0}]),
     "local_cpu": record(
         [{"n": 1024, "dilation": 8, "rival": "conv1d", "ratio": 0.9, "lowest": 0.8, "highest": 1.5}]
@@ -121,6 +133,9 @@ RECORDS: dict[str, dict[str, Any]] = {
         "| 64 | 16 | ours | 1.000 | 1.00 | 0.50 (at most 1: pass) | 3.000 | 1.50 "
         "| 1.50 (at most 1: missed) |",
         "| 64 | 16 | shifted sums | 2.000 | 2.00 |  | 6.000 | 3.00 |  |",
+        "| 64 | 0.1 | ours | 1.000 | 1.00 | 0.50 (at most 1: pass) | 2.000 | 1.00 | 0.25 (at most 1: pass) |",
+        "| 90% | ours | 1.000 | 0.50 | 0.05 (at most 1: pass) |",
+        "| 90% | torch | 20.000 | 10.00 |  |",
         "| 8 | 1.7 (at least 1: pass) | 1.1 to 2.4 | 1.00 |",
         "| 1,024 | 8 | conv1d | 0.9 (at least 1: missed) | 0.8 to 1.5 |",
         "| 1,000 | step | softmax | 3 | 2.0 | 12 |",

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from kernelhead.errors import BadInput, unknown
 from kernelhead.models.blocks import Block, Positions
 from kernelhead.models.registry import NONE, Sizes, build_attention, layer_names
-from kernelhead.nn import Dropout, LocalMixing
+from kernelhead.nn import Dropout, Embedding, LocalMixing
 from kernelhead.shapes import check_mask, check_size, zeroed
 
 POOLINGS = ("mean", "max", "last", "cls", "flatten")
@@ -131,7 +131,7 @@ class SequenceClassifier(nn.Module):
             self.embedding = nn.Linear(check_size(who, "channels", channels), width)
             self.scale = sqrt(width) if scale is None else scale
         else:
-            self.embedding = nn.Embedding(check_size(who, "vocabulary", vocabulary), width)
+            self.embedding = Embedding(check_size(who, "vocabulary", vocabulary), width)
             nn.init.normal_(self.embedding.weight, std=spread)
             self.scale = 1.0
         self.join = nn.Linear(patch * width, width) if patch > 1 else None

@@ -5,6 +5,7 @@ from kernelhead.nn.cooccurrence import DistributionalAttention, start_from_kerne
 from kernelhead.nn.cores import AbstractCore, LinearCore, PrimalCore, RPCCore, SoftmaxCore, core_of
 from kernelhead.nn.datapoints import AttributeAttention, DatapointAttention
 from kernelhead.nn.dropout import Dropout
+from kernelhead.nn.embedding import Embedding
 from kernelhead.nn.heads import merge_heads, split_heads
 from kernelhead.nn.hosts import Sides, Site, find_sites, reading
 from kernelhead.nn.inducing import InducingAttention, PooledPrimalAttention
@@ -30,6 +31,7 @@ __all__ = [
     "DatapointAttention",
     "DistributionalAttention",
     "Dropout",
+    "Embedding",
     "InducingAttention",
     "LinearAttention",
     "LinearCore",

@@ -3,9 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-# Of MurmurHash3's last steps and of Fibonacci hashing, as numbers of 32 bits with a sign.
-SPREAD, FIRST, SECOND = -1_640_531_535, -2_048_144_789, -1_028_477_387
-RANGE = 2**31
+from kernelhead.ops.eager.thinning import RANGE, hashed
 
 
 class Dropout(nn.Dropout):
@@ -47,9 +45,4 @@ def scrambled(places: Tensor, word: Tensor) -> Tensor:
 
     Shapes: places (...), word (), both int32; returns (...), int32.
     """
-    # A compiler would fold places that are only multiplied into numbers of more than 32 bits.
-    made = places ^ word
-    made = ((made ^ ((made >> 16) & 0xFFFF)) * SPREAD) ^ word
-    made = (made ^ ((made >> 16) & 0xFFFF)) * FIRST
-    made = (made ^ ((made >> 13) & 0x7FFFF)) * SECOND
-    return (made ^ ((made >> 16) & 0xFFFF)) & (RANGE - 1)
+    return hashed(places, word) & (RANGE - 1)

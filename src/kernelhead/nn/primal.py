@@ -12,6 +12,7 @@ from kernelhead.errors import BadInput, unknown
 from kernelhead.kernels import AbstractKernel, named_kernel
 from kernelhead.nn.base import AbstractKernelAttention, Attended, Moments, check_heads
 from kernelhead.nn.heads import merge_heads, split_heads
+from kernelhead.nn.hooks import is_hooked, is_plain
 from kernelhead.ops.backends import step_backend
 from kernelhead.ops.primal import (
     folded_maps,
@@ -34,7 +35,6 @@ INITS = {"orthonormal": orthonormal_columns, "published": unit_frobenius}
 JOINS = ("shared", "per_head")
 PART = 512
 FOLDED = 1024  # points from which a folded map is worth making
-HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 @dataclass(frozen=True, eq=False)
@@ -209,7 +209,7 @@ class PrimalAttention(AbstractKernelAttention):
             return output
 
         whole = x.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling()
-        if whole or not _plain(self.query, self.key, self.out):
+        if whole or not is_plain(self.query, self.key, self.out):
             return made(slice(None))
         # Nothing is kept for a backward pass: a few points at a time stay in the processor's cache.
         starts = range(0, x.shape[1], PART)
@@ -224,7 +224,9 @@ class PrimalAttention(AbstractKernelAttention):
         # On a GPU reading and writing is what costs, and as many scores as features save none of it.
         fewer = pairs <= head if x.device.type == "cpu" else pairs < head
         enough = x.shape[0] * x.shape[1] >= FOLDED
-        if torch.is_grad_enabled() or not (fewer and enough and _plain(self.out) and not _hooked(self.join)):
+        if torch.is_grad_enabled() or not (
+            fewer and enough and is_plain(self.out) and not is_hooked(self.join)
+        ):
             return None
         out = self.out.weight.unflatten(-1, (self.heads, head))  # (c, h, d)
         join, bias = self.join.weight.to(out.dtype), self.join.bias.to(out.dtype)
@@ -233,7 +235,7 @@ class PrimalAttention(AbstractKernelAttention):
 
     def _projected(self, x: Tensor) -> Tensor:
         """Queries and keys, (b, n, 2, h, d), by one product unless someone changed a projection."""
-        if _plain(self.query, self.key):
+        if is_plain(self.query, self.key):
             weight = torch.cat([self.query.weight, self.key.weight])
             both = nn.functional.linear(x, weight, torch.cat([self.query.bias, self.key.bias]))
         else:
@@ -446,15 +448,6 @@ class HeadLinear(nn.Module):
     def forward(self, scores: Tensor) -> Tensor:
         """(b, h, n, i) to (b, h, n, o)."""
         return scores @ self.weight.mT + self.bias.unsqueeze(-2)
-
-
-def _plain(*modules: nn.Module) -> bool:
-    """Whether all are linear maps as torch has them, with a bias and nothing hooked to their call."""
-    return all(type(each) is nn.Linear and each.bias is not None and not _hooked(each) for each in modules)
-
-
-def _hooked(module: nn.Module) -> bool:
-    return any(getattr(module, hooks) for hooks in HOOKS)
 
 
 def _count(points: Tensor, mask: Tensor | None) -> Tensor:

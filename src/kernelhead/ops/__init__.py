@@ -7,8 +7,10 @@ from kernelhead.ops.distributional import (
 )
 from kernelhead.ops.eager.rpc import PursuitTrace, RPCState
 from kernelhead.ops.factored import factored_attention, factored_pattern
+from kernelhead.ops.feedforward import feed_forward
 from kernelhead.ops.linear import linear_attention, nystrom_attention, performer_attention
 from kernelhead.ops.local import local_mix
+from kernelhead.ops.lookup import look_up
 from kernelhead.ops.polynomial import polynomial_attention
 from kernelhead.ops.primal import (
     gather_landmarks,
@@ -54,6 +56,7 @@ __all__ = [
     "distributional_scores",
     "factored_attention",
     "factored_pattern",
+    "feed_forward",
     "gather_landmarks",
     "generic_rank",
     "landmark_index",
@@ -61,6 +64,7 @@ __all__ = [
     "linear_attention",
     "local_mix",
     "log_separation_rank",
+    "look_up",
     "nested_sums",
     "normalised_scores",
     "nystrom_attention",

@@ -10,6 +10,9 @@ from kernelhead.kernels import AbstractKernel, Cosine
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WIDEST = 128
 MOST_TAPS = 64
+MOST_ROWS = 1024  # of a table
+LARGEST_LAYER = 2**13  # entries of a feed-forward's weight
+FARTHEST = 2**31  # places that a number of 32 bits tells apart
 HAS_TRITON = find_spec("triton") is not None
 
 
@@ -129,5 +132,57 @@ def local_backend(x: Tensor, weight: Tensor) -> str:
         and x.stride(-1) == 1
         and 0 < len(weight) <= MOST_TAPS
         and weight.dtype in DTYPES
+    )
+    return "triton" if fits and HAS_TRITON else "eager"
+
+
+def products_of(weight: Tensor) -> torch.dtype:
+    """The precision of products with a weight: that of autocast where it is on, or its own.
+
+    Example:
+        >>> products_of(torch.zeros(2))
+        torch.float32
+    """
+    device = weight.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else weight.dtype
+
+
+def feed_forward_backend(x: Tensor, enter: Tensor) -> str:
+    """ "triton" for points on a CUDA device with products in half precision, else "eager".
+
+    The kernels serve widths that are powers of two from 16 to 128, outside and inside, if their product is at
+    most 8,192.
+
+    Example:
+        >>> feed_forward_backend(torch.zeros(3, 16), torch.zeros(32, 16))
+        'eager'
+    """
+    fits = (
+        on_cuda(x)
+        and x.numel() > 0
+        and x.dtype in DTYPES
+        and products_of(enter) in DTYPES[1:]
+        and all(16 <= size <= WIDEST and size & (size - 1) == 0 for size in enter.shape)
+        and enter.numel() <= LARGEST_LAYER
+        and x.numel() // enter.shape[1] < FARTHEST
+    )
+    return "triton" if fits and HAS_TRITON else "eager"
+
+
+def lookup_backend(table: Tensor, tokens: Tensor) -> str:
+    """ "triton" for tables of up to 1,024 rows on a CUDA device whose gradient is wanted, else "eager".
+
+    Example:
+        >>> lookup_backend(torch.zeros(3, 4), torch.tensor([0]))
+        'eager'
+    """
+    fits = (
+        on_cuda(table)
+        and on_cuda(tokens)
+        and tokens.numel() > 0
+        and table.requires_grad
+        and table.dtype in DTYPES
+        and len(table) <= MOST_ROWS
+        and table.shape[1] <= WIDEST
     )
     return "triton" if fits and HAS_TRITON else "eager"

@@ -11,9 +11,9 @@ from tests.inputs import points
 
 pytest.importorskip("triton", reason="the extra gpu is not installed")
 
-from kernelhead.ops.triton import landmarks, local, prefix, primal, rpc
+from kernelhead.ops.triton import feedforward, landmarks, local, lookup, prefix, primal, rpc
 from kernelhead.ops.triton.step import primal_step
-from tests.ops.triton import cases, local_cases, prefix_cases, rpc_cases
+from tests.ops.triton import cases, feedforward_cases, local_cases, lookup_cases, prefix_cases, rpc_cases
 from tests.ops.triton.compiler import launches_compile
 
 LAUNCHED = {
@@ -44,6 +44,8 @@ def test_all_compile(dtype: torch.dtype, names: set[str]) -> None:
     _steps(dtype)
     _pursuit(dtype)
     _neighbours(dtype)
+    _feed_forward(dtype)
+    _tables(dtype)
     assert names == LAUNCHED
 
 
@@ -106,3 +108,20 @@ def _neighbours(dtype: torch.dtype) -> None:
         local.mix(x, weight, bias, case.dilation, case.taps // 2, False)
         local.mix(x, weight, None, case.dilation, case.taps // 2, True)
         local.weigh(x, torch.zeros_like(x), case.taps, case.dilation, case.taps // 2)
+
+
+def _feed_forward(dtype: torch.dtype) -> None:
+    kind = torch.bfloat16 if dtype == torch.float32 else dtype
+    for name in ("few", "half", "several tiles", "widest"):
+        case = feedforward_cases.CASES[name]
+        x, *weights = case.inputs(kind, "cpu")
+        norm, enter, leave = ((*weights[at : at + 2],) for at in (0, 2, 4))
+        how = case.word("cpu"), case.dropout, feedforward_cases.EPSILON
+        feedforward.forward(x, norm, enter, leave, *how, kind)
+        feedforward.backward(x, norm, enter, leave[0], how[0], torch.zeros_like(x), *how[1:], kind)
+
+
+def _tables(dtype: torch.dtype) -> None:
+    for case in lookup_cases.CASES.values():
+        tokens = case.tokens("cpu")
+        lookup.gathered(tokens, points(*tokens.shape, case.c, dtype=dtype), case.vocabulary)
