@@ -44,6 +44,20 @@ def test_output_is_the_definition(how: dict[str, object], dtype: torch.dtype) ->
     assert_within(softmax_attention(q, k, v, **how), eager=plain, oracle=oracle(q, k, v, how))
 
 
+@pytest.mark.parametrize("how", HOW.values(), ids=HOW)
+def test_few_keys_in_bfloat16_are_taken_in_float32_on_a_cpu(how: dict[str, object]) -> None:
+    held = [side.requires_grad_() for side in sides(torch.bfloat16)]
+    wide = [side.detach().float().requires_grad_() for side in held]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = softmax_attention(*held, **how)
+    expected = softmax_attention(*wide, **how)
+    assert output.dtype == torch.bfloat16
+    assert torch.equal(output, expected.bfloat16())
+    grads = torch.autograd.grad(output, held, torch.ones_like(output))
+    wide_grads = torch.autograd.grad(expected, wide, torch.ones_like(expected))
+    assert all(torch.equal(one, other.bfloat16()) for one, other in zip(grads, wide_grads, strict=True))
+
+
 @pytest.mark.parametrize("n", [1, 2, 33], ids="n{}".format)
 def test_two_sides_of_different_lengths(n: int) -> None:
     q, k, v = points(1, 2, n, 4), points(1, 2, 5, 4, seed=1), points(1, 2, 5, 3, seed=2)

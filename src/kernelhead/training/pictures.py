@@ -40,6 +40,7 @@ class Settings:
         mixup: alpha of the Beta distribution by which two images and their labels are mixed in training;
             0 for none.
         every: steps from one look at the validation part to the next.
+        cpu_precision: of runs without a GPU.
     """
 
     attention: str = "softmax"
@@ -62,6 +63,7 @@ class Settings:
     eta: float = 0.0
     clip: float = 1.0
     precision: str = "bf16"
+    cpu_precision: str = "32"
     init: str = "published"
     mixup: float = 0.0
 
