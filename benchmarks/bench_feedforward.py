@@ -10,8 +10,8 @@ from torch import Tensor
 from benchmarks import rivals
 from benchmarks.harness import Bench, core_figures, drawn
 from benchmarks.run import main
-from kernelhead.nn.dropout import thinned
 from kernelhead.ops import feed_forward
+from kernelhead.ops.thinning import thinned
 
 POINTS, WIDTH = 262_144, 64
 INNER, DROPOUT = (64, 128), (0.0, 0.1)

@@ -9,8 +9,8 @@ from torch import nn
 from torch._inductor.utils import run_and_get_code
 
 from kernelhead.nn import Dropout
-from kernelhead.nn.dropout import scrambled, thinned
 from kernelhead.ops.eager.thinning import SPREAD
+from kernelhead.ops.thinning import scrambled, thinned
 
 N = 2**18
 PLACES = torch.arange(N, dtype=torch.int32)

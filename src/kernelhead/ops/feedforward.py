@@ -41,8 +41,8 @@ def feed_forward(
 
     Example:
         >>> x, one, none = torch.tensor([[1.0, 3.0]]), torch.ones(2), torch.zeros(2)
-        >>> feed_forward(x, (one, none), (torch.eye(2), none), (torch.eye(2), none))
-        tensor([[0.8414, 3.8413]])
+        >>> feed_forward(x, (one, none), (torch.eye(2), none), (torch.eye(2), none)).round(decimals=3)
+        tensor([[0.8410, 3.8410]])
     """
     who = "feed_forward"
     check_axes(
