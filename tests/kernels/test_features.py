@@ -1,5 +1,6 @@
 """Feature maps: against the oracle, their laws, and random ones within a computed confidence bound."""
 
+from collections.abc import Callable
 from functools import partial
 from math import comb, sqrt
 
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kernelhead.kernels import draw_frequencies, polynomial_features, positive_features, unit_rows
+from kernelhead.kernels import draw_frequencies, gram, polynomial_features, positive_features, unit_rows
 from tests.inputs import points
 from tests.oracles import kernels as oracle
 from tests.tolerance import assert_exact, assert_within
@@ -48,6 +49,65 @@ def test_unit_rows_are_the_definition(shape: tuple[int, ...], dtype: torch.dtype
     eager = torch.nn.functional.normalize(x, dim=-1)
     assert unit_rows(x).dtype == dtype
     assert_within(unit_rows(x), eager=eager, oracle=oracle.map_rows(x, oracle.cosine_features))
+
+
+def divided(x: Tensor) -> Tensor:
+    """Unit rows as torch differentiates them."""
+    return x / torch.linalg.vector_norm(x, dim=-1, keepdim=True).clamp_min(1e-12)
+
+
+@pytest.mark.parametrize("strided", [False, True], ids=["rows", "columns"])
+def test_gradients_of_unit_rows_of_any_order(strided: bool) -> None:
+    x = points(4, 3, 2).mT if strided else points(4, 2, 3)
+    x.requires_grad_()
+    assert torch.autograd.gradcheck(unit_rows, [x])
+    assert torch.autograd.gradgradcheck(unit_rows, [x])
+    assert torch.equal(unit_rows(x), unit_rows(x.detach()))
+
+
+@pytest.mark.parametrize("length", [0.0, 5e-13, 1e-12, 2e-12, 1.0], ids=str)
+def test_gradients_where_rows_have_next_to_no_length(length: float) -> None:
+    x = (length * unit_rows(points(3, 4))).requires_grad_()
+    above = points(3, 4, seed=1)
+    made, expected = (torch.autograd.grad(each(x), x, above)[0] for each in (unit_rows, divided))
+    assert_exact(made, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_gradients_of_unit_rows_in_low_precision(dtype: torch.dtype) -> None:
+    x, above = points(5, 33, dtype=dtype).requires_grad_(), points(5, 33, seed=1, dtype=dtype)
+    exact = x.detach().double().requires_grad_()
+    made, eager = (torch.autograd.grad(each(x), x, above)[0] for each in (unit_rows, divided))
+    assert made.dtype == dtype
+    assert_within(made, eager=eager, oracle=torch.autograd.grad(divided(exact), exact, above.double())[0])
+
+
+@given(n=st.integers(1, 6), p=st.integers(1, 6), seed=SEEDS)
+def test_gram_is_every_inner_product_and_so_are_its_gradients(n: int, p: int, seed: int) -> None:
+    x = points(2, n, p, seed=seed).requires_grad_()
+    products = [[(x[:, :, i] * x[:, :, j]).sum(-1) for j in range(p)] for i in range(p)]
+    assert_exact(gram(x), torch.stack([torch.stack(row, -1) for row in products], -2))
+    assert torch.autograd.gradcheck(gram, [x])
+    assert torch.autograd.gradgradcheck(gram, [x])
+
+
+# torch's own, of how it prepares derivatives forward.
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("run", [unit_rows, gram])
+def test_transforms_and_compilers_find_gradients_too(run: Callable[[Tensor], Tensor]) -> None:
+    x = points(3, 4, 2)
+    held = x.clone().requires_grad_()
+    expected = torch.autograd.grad(run(held).exp().sum(), held)[0]
+
+    def loss(each: Tensor) -> Tensor:
+        return run(each).exp().sum()
+
+    assert_exact(torch.func.vmap(torch.func.grad(loss))(x), expected)
+    compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
+    assert_exact(torch.autograd.grad(compiled(held), held)[0], expected)
+    along = points(3, 4, 2, seed=1)
+    _, pushed = torch.func.jvp(loss, (x,), (along,))
+    assert_exact(pushed, (expected * along).sum())
 
 
 @given(n=st.integers(1, 6), d=st.integers(1, 6), scale=st.floats(1e-9, 1e9), seed=SEEDS)

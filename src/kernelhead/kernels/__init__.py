@@ -3,7 +3,13 @@
 from kernelhead.kernels.anchors import anchor_affinity
 from kernelhead.kernels.base import AbstractKernel
 from kernelhead.kernels.cooccurrence import CooccurrenceKernel, association, count_pairs
-from kernelhead.kernels.features import draw_frequencies, polynomial_features, positive_features, unit_rows
+from kernelhead.kernels.features import (
+    draw_frequencies,
+    gram,
+    polynomial_features,
+    positive_features,
+    unit_rows,
+)
 from kernelhead.kernels.similarity import (
     KERNELS,
     Cosine,
@@ -46,6 +52,7 @@ __all__ = [
     "bochner_features",
     "count_pairs",
     "draw_frequencies",
+    "gram",
     "log_lags",
     "mercer_features",
     "named_kernel",

@@ -3,6 +3,7 @@
 from functools import lru_cache
 from itertools import combinations_with_replacement
 from math import factorial, prod, sqrt
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,9 +21,26 @@ def unit_rows(points: Tensor) -> Tensor:
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]])
     """
-    wide = torch.promote_types(points.dtype, torch.float32)
-    norm = torch.linalg.vector_norm(points, dim=-1, keepdim=True, dtype=wide)
-    return (points / norm.clamp_min(SMALLEST_NORM)).to(points.dtype)
+    if not _by_hand(points):
+        return (points * _inverse_norms(points)).to(points.dtype)
+    unit: Tensor = _UnitRows.apply(points)[0]
+    return unit
+
+
+def gram(features: Tensor) -> Tensor:
+    r"""Inner products of all features over the points, $\Phi^\top \Phi$.
+
+    Shapes: features (... n p); returns (... p p).
+
+    Example:
+        >>> gram(torch.tensor([[1.0, 2.0], [0.0, 1.0]]))
+        tensor([[1., 2.],
+                [2., 5.]])
+    """
+    if not _by_hand(features):
+        return features.mT @ features
+    made: Tensor = _Gram.apply(features)
+    return made
 
 
 def draw_frequencies(count: int, width: int, generator: torch.Generator) -> Tensor:
@@ -79,3 +97,67 @@ def _monomials(width: int, degree: int) -> tuple[list[tuple[int, ...]], list[flo
     counts = ([chosen.count(column) for column in set(chosen)] for chosen in columns)
     weights = [sqrt(factorial(degree) / prod(map(factorial, count))) for count in counts]
     return columns, weights
+
+
+def _by_hand(points: Tensor) -> bool:
+    """Whether a gradient is wanted that is written out here: compilers and transforms make their own."""
+    if torch.compiler.is_compiling() or torch._C._get_tracing_state():
+        return False
+    wanted = torch.is_grad_enabled() and points.requires_grad
+    return wanted and not torch._C._functorch.is_functorch_wrapped_tensor(points)
+
+
+def _inverse_norms(points: Tensor) -> Tensor:
+    """One over the norm of every row, (... n 1)."""
+    wide = torch.promote_types(points.dtype, torch.float32)
+    norm = torch.linalg.vector_norm(points, dim=-1, keepdim=True, dtype=wide)
+    return norm.clamp_min(SMALLEST_NORM).reciprocal()
+
+
+class _UnitRows(torch.autograd.Function):
+    """Unit rows, side by side in memory, and their inverse norms; the gradient reads the rows once.
+
+    With $y = z / |z|$ it is $(g - y y^\\top g) / |z|$. The inverse norms are an output, so that a gradient of
+    the gradient finds its way.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, points: Tensor) -> tuple[Tensor, Tensor]:
+        inverse = _inverse_norms(points)
+        unit = torch.empty(points.shape, dtype=points.dtype, device=points.device)
+        if unit.dtype == inverse.dtype:
+            torch.mul(points, inverse, out=unit)
+        else:
+            unit.copy_(points * inverse)
+        ctx.save_for_backward(unit, inverse)
+        ctx.set_materialize_grads(False)
+        return unit, inverse
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> Tensor | None:
+        unit, inverse = ctx.saved_tensors
+        above, bent = grads
+        # A row of next to no norm is multiplied by a number.
+        long = inverse < (1 - 1e-6) / SMALLEST_NORM
+        total = None
+        if above is not None:
+            along = (unit * above).sum(-1, keepdim=True, dtype=inverse.dtype) * long
+            total = torch.addcmul(above, unit, along.to(unit.dtype), value=-1) * inverse
+        if bent is not None:
+            pulled = unit * (-bent * inverse.square() * long)
+            total = pulled if total is None else total + pulled
+        return None if total is None else total.to(unit.dtype)
+
+
+class _Gram(torch.autograd.Function):
+    """The gradient takes one product of all points, not one for each side."""
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor) -> Tensor:
+        ctx.save_for_backward(features)
+        return features.mT @ features
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (features,) = ctx.saved_tensors
+        return features @ (grads[0] + grads[0].mT)

@@ -244,9 +244,7 @@ def primal_attention_moments(
         return output, sums[0] / count, sums[1] / count
     if causal:
         query, key = running_means(query, mask=mask), running_means(key, mask=mask)
-    output = eager.primal_attention(query, key, left, right, join, bias, kernel, mask)
-    left_moments = eager.score_moments(kernel.left_features(query), left, mask)
-    return output, left_moments, eager.score_moments(kernel.right_features(key), right, mask)
+    return eager.primal_attention_moments(query, key, left, right, join, bias, kernel, mask)
 
 
 def primal_pairs(

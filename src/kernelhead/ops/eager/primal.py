@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from kernelhead.kernels.base import AbstractKernel
+from kernelhead.kernels.features import gram
 
 
 def primal_scores(
@@ -26,9 +27,27 @@ def primal_attention(
     mask: Tensor | None,
 ) -> Tensor:
     """Both scores joined to a head's width, (... n d), through folded maps: no score is made."""
-    left_map, right_map = folded_maps(left, right, join)
-    joined = kernel.left_features(query) @ left_map + kernel.right_features(key) @ right_map + bias
-    return _kept(joined, mask)
+    features = kernel.left_features(query), kernel.right_features(key)
+    return _joined(*features, left, right, join, bias, mask)
+
+
+def primal_attention_moments(
+    query: Tensor,
+    key: Tensor,
+    left: Tensor,
+    right: Tensor,
+    join: Tensor,
+    bias: Tensor,
+    kernel: AbstractKernel,
+    mask: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """`primal_attention` and `score_moments` of both sides, of features that are made once."""
+    features = kernel.left_features(query), kernel.right_features(key)
+    output = _joined(*features, left, right, join, bias, mask)
+    first, second = (
+        score_moments(side, weight, mask) for side, weight in zip(features, (left, right), strict=True)
+    )
+    return output, first, second
 
 
 def folded_maps(left: Tensor, right: Tensor, join: Tensor) -> tuple[Tensor, Tensor]:
@@ -49,7 +68,7 @@ def score_moments(features: Tensor, weight: Tensor, mask: Tensor | None) -> Tens
         count = real_points(features, mask)[..., None]
         if features.shape[-1] > max(2 * weight.shape[-1], 128):
             return (features @ weight).square().sum(-2) / count
-        return ((features.mT @ features @ weight) * weight).sum(-2) / count
+        return ((gram(features) @ weight) * weight).sum(-2) / count
 
 
 def running_means(points: Tensor, mask: Tensor | None) -> Tensor:
@@ -133,3 +152,16 @@ def real_points(points: Tensor, mask: Tensor | None) -> Tensor:
 
 def _kept(points: Tensor, mask: Tensor | None) -> Tensor:
     return points if mask is None else points.masked_fill(~mask.unsqueeze(-1), 0)
+
+
+def _joined(
+    left_features: Tensor,
+    right_features: Tensor,
+    left: Tensor,
+    right: Tensor,
+    join: Tensor,
+    bias: Tensor,
+    mask: Tensor | None,
+) -> Tensor:
+    left_map, right_map = folded_maps(left, right, join)
+    return _kept(left_features @ left_map + right_features @ right_map + bias, mask)
