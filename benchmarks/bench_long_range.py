@@ -52,9 +52,9 @@ BUILT: dict[str, dict[str, Any]] = {
 }
 
 
-def measure(task: str, attention: str) -> Iterator[dict[str, Any]]:
-    """A step of two layers of width 64, compiled, in bf16 by autocast, captured as a graph."""
-    batch, n, vocabulary, classes, rank = TASKS[task]
+def network(task: str, attention: str) -> SequenceClassifier:
+    """Two layers of width 64 for a task, with an attention."""
+    _, n, vocabulary, classes, rank = TASKS[task]
     model = SequenceClassifier(
         classes,
         vocabulary=vocabulary,
@@ -72,18 +72,35 @@ def measure(task: str, attention: str) -> Iterator[dict[str, Any]]:
     if attention in REPLACED:
         for block in model.blocks:
             block.attention = REPLACED[attention]()
-    model.cuda()
+    return model
+
+
+def cases(task: str, batch: int, device: str) -> tuple[Tensor, Tensor]:
+    """Drawn tokens (batch, n) and classes (batch,)."""
+    _, n, vocabulary, classes, _ = TASKS[task]
+    x = torch.randint(1, vocabulary, (batch, n), device=device)
+    return x, torch.randint(classes, (batch,), device=device)
+
+
+def loss_of(model: nn.Module, attention: str, x: Tensor, target: Tensor) -> Tensor:
+    """What a step makes smaller, with the KSVD term where the attention has one."""
+    if not attention.startswith("primal"):
+        return nn.functional.cross_entropy(model(x), target)
+    with record(model) as tape:
+        scores = model(x)
+    return nn.functional.cross_entropy(scores, target) + 0.1 * ksvd_penalty(tape, reduction="batch")
+
+
+def measure(task: str, attention: str) -> Iterator[dict[str, Any]]:
+    """A step, compiled, in bf16 by autocast, captured as a graph."""
+    batch, n, *_, rank = TASKS[task]
+    model = network(task, attention).cuda()
     optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True, capturable=True)
-    x = torch.randint(1, vocabulary, (batch, n), device="cuda")
-    target = torch.randint(classes, (batch,), device="cuda")
+    x, target = cases(task, batch, "cuda")
 
     def loss() -> Tensor:
         with torch.autocast("cuda", torch.bfloat16):
-            if not attention.startswith("primal"):
-                return nn.functional.cross_entropy(model(x), target)
-            with record(model) as tape:
-                scores = model(x)
-            return nn.functional.cross_entropy(scores, target) + 0.1 * ksvd_penalty(tape, reduction="batch")
+            return loss_of(model, attention, x, target)
 
     run = torch.compile(loss, dynamic=False, fullgraph=True)
 

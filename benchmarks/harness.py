@@ -155,6 +155,21 @@ def peak_mib(run: Callable[[], object]) -> float:
     return peak / 2**20
 
 
+def host_peak_mib(run: Callable[[], object]) -> float:
+    """Most memory of tensors on the CPU above what was in use before the call, by the profiler's account."""
+    from torch.profiler import ProfilerActivity, profile
+
+    run()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as seen:
+        run()
+    events = [each for each in seen.profiler.kineto_results.events() if each.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda each: each.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak / 2**20
+
+
 @cache
 def copy_speed() -> float:
     """Bytes a second of a device-to-device copy of 1 GiB, read and write counted; taken once a process."""

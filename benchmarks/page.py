@@ -233,6 +233,37 @@ def _cpu(record: Record, _: dict[str, Record]) -> list[str]:
     ]
 
 
+def _long_range_cpu(record: Record, _: dict[str, Record]) -> list[str]:
+    found = {(row["task"], row["attention"]): row for row in _good(record)}
+    rows = []
+    for (task, attention), row in found.items():
+        rivals = [
+            each["ratio"]
+            for (of, name), each in found.items()
+            if of == task and name not in ("primal", "primal+", "convolution", "none")
+        ]
+        held = attention == "primal" and rivals
+        rows.append(
+            [
+                task,
+                attention,
+                f"{row['ratio']:.2f}",
+                f"{row['lowest']:.2f} to {row['highest']:.2f}",
+                judged(row["ratio"] / max(rivals), 1.0, least=True) if held else "",
+                f"{row['peak_mib']:.0f}",
+            ]
+        )
+    sizes = {row["task"]: row["batch"] for row in found.values()}
+    batches = ", ".join(f"{batch} ({task})" for task, batch in sizes.items())
+    columns = "lowest and highest of 5 rounds | over the fastest rival | peak, MiB"
+    return [
+        "How many times as fast as with softmax a step is, uncompiled as training on a CPU is. Batches are",
+        f"{batches}; primal layers have their KSVD term. Memory is that of tensors beyond weights and state.",
+        "",
+        *_table(f"task | attention | times as fast as softmax | {columns}", rows),
+    ]
+
+
 def _local_cpu(record: Record, _: dict[str, Record]) -> list[str]:
     rows = [
         [
@@ -301,6 +332,11 @@ SECTIONS = {
         _rows,
     ),
     "cpu": Section("On the CPU", "float32, width 256, 4 heads, rank 32, 320 landmarks, batch 4", _cpu),
+    "long_range_cpu": Section(
+        "Training steps of the long-range models on the CPU",
+        "float32, two layers of width 64, two heads",
+        _long_range_cpu,
+    ),
     "local_cpu": Section(
         "Mixing of neighbours on the CPU", "float32, 15 taps, 64 features, batch 8", _local_cpu
     ),

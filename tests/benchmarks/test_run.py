@@ -60,6 +60,7 @@ def test_a_question_for_a_device_that_is_not_there_is_refused(monkeypatch: pytes
     # Rows of a table are asked about on whichever device there is.
     assert {*run.chosen_benches("all")} - {"rows"} == {
         "cpu",
+        "long_range_cpu",
         "local_cpu",
         "ksvd",
         "reranking",

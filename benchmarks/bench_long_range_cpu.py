@@ -1,0 +1,55 @@
+"""How many times as fast as softmax do the long-range models train on the CPU, with which attention?"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from benchmarks.bench_cpu import seconds, times_as_fast
+from benchmarks.bench_long_range import ATTENTIONS, TASKS, cases, loss_of, network
+from benchmarks.harness import Bench, host_peak_mib
+from benchmarks.run import main
+
+BATCH = {"Image": 8, "ListOps": 4, "Text": 2}
+LEFT_OUT = ("linear, plain bf16",)  # in float32 it is linear attention as the other is
+
+
+def training(task: str, attention: str) -> Callable[[], None]:
+    """A step in float32 as it is written, which is how training without a GPU runs."""
+    torch.manual_seed(0)
+    model = network(task, attention)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    x, target = cases(task, BATCH[task], "cpu")
+
+    def step() -> None:
+        optimiser.zero_grad(set_to_none=True)
+        loss_of(model, attention, x, target).backward()
+        optimiser.step()
+
+    return step
+
+
+def measure(task: str, attention: str) -> Iterator[dict[str, Any]]:
+    """Steps with softmax and with the attention, one after the other, and the peak memory of the latter."""
+    _, n, *_, rank = TASKS[task]
+    yield {"n": n, "batch": BATCH[task], "rank": rank}
+    theirs, ours = training(task, "softmax"), training(task, attention)
+    yield times_as_fast(seconds(theirs, rounds=5), seconds(ours, rounds=5))
+    yield {"peak_mib": host_peak_mib(ours)}
+
+
+BENCH = Bench(
+    question=__doc__,
+    gate=("tests/ops/test_primal.py", "tests/ops/test_linear.py", "tests/ops/test_softmax.py"),
+    cells=[
+        {"task": task, "attention": attention}
+        for task in TASKS
+        for attention in ATTENTIONS
+        if attention not in LEFT_OUT
+    ],
+    measure=measure,
+    device="cpu",
+)
+
+if __name__ == "__main__":
+    main("long_range_cpu")
