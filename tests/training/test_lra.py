@@ -342,6 +342,11 @@ def test_a_job_with_marks(data: str, square: int, tmp_path: Path, monkeypatch: p
         ("Pathfinder", {"square": 3, "brightness": True}, "square is 3, .* expected a divisor of 32"),
         ("Pathfinder", {"marks": -1.0}, "marks is -1.0, expected a weight of 0 or more"),
         ("Image", {"marks": 1.0}, "Image has marks, expected them of ListOps and Pathfinder alone"),
+        (
+            "Pathfinder",
+            {"lessons": "3,5", "lesson_steps": 9, "steps": 17},
+            "has 2 lessons of 9 steps, expected at most its 17 steps in all",
+        ),
     ],
 )
 def test_lessons_and_brightness_that_cannot_be_are_refused(
@@ -349,3 +354,24 @@ def test_lessons_and_brightness_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(BadInput, match=said):
         lra_run(Job("lra", data, "kernelhead", "clean", 0, {"attention": "none", "window": 3, **settings}))
+
+
+@pytest.mark.parametrize(
+    ("entry", "said"),
+    [
+        ('pooling = "most"', r"lra: Text, kernelhead: SequenceClassifier: unknown pooling 'most'"),
+        ('attention = "none,primo"', "lra: Text, kernelhead: .* unknown attention 'primo'"),
+        ('attention = "softmax"\nwidth = 65', "lra: Text, .* width 65 does not split into 2 heads"),
+        ('attention = "none"\ndropout = 1.5', "lra: Text, .* probability has to be between 0 and 1"),
+        ('cpu_precision = "bf8"', r"\[Text.kernelhead\]: Course: unknown precision 'bf8'"),
+        ('precision = "b16"', r"\[Text.kernelhead\]: Course: unknown precision 'b16'"),
+        ("lr = -1.0", r"\[Text.kernelhead\]: Course: lr is -1.0"),
+    ],
+)
+def test_what_no_job_could_do_is_refused_before_one_runs(entry: str, said: str, tmp_path: Path) -> None:
+    recipe = tmp_path / "lra.toml"
+    recipe.write_text(f"window = 3\n[Text.kernelhead]\n{entry}\n", encoding="utf-8")
+    before = torch.random.get_rng_state()
+    with pytest.raises(BadInput, match=said):
+        lra_jobs(recipe, protocol="clean", seeds=1)
+    assert torch.equal(before, torch.random.get_rng_state())

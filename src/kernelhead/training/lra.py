@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from kernelhead.data import Tokens, as_tokens, read_images, read_listops, read_pathfinder, read_reviews
 from kernelhead.data.images import SIDE
-from kernelhead.errors import BadInput
+from kernelhead.errors import BadInput, KernelheadError
 from kernelhead.rng import seeded
 from kernelhead.training.arena import Settings, token_loss
 from kernelhead.training.course import Course
@@ -96,8 +96,25 @@ def lra_jobs(recipes: Path, *, protocol: str, seeds: int, root: Path | None = No
         protocols=PROTOCOLS,
     )
     for job in jobs:
-        _settings_of(job)
+        settings = _settings_of(job)
+        if job.variant not in RULES:
+            _check_network(settings, job)
     return [job for job in jobs if protocol == "clean" or job.variant in PUBLISHED]
+
+
+def _check_network(settings: Settings, job: Job) -> None:
+    """Refuse what no network can be made of before a job runs, by making one without numbers in it.
+
+    Raises:
+        BadInput: there is no such network.
+    """
+    pixels = np.zeros((1, SIDE**2), np.uint8)
+    picture = Tokens(job.data, pixels, np.zeros(1, np.int64), np.full(1, SIDE**2), 256, ("no", "yes"))
+    try:
+        with torch.device("meta"):
+            settings.model(picture)
+    except (KernelheadError, ValueError) as error:
+        raise BadInput(f"lra: {job.data}, {job.variant}: {error}") from None
 
 
 def _settings_of(job: Job) -> Settings:
@@ -118,6 +135,11 @@ def _settings_of(job: Job) -> Settings:
             raise BadInput(
                 f"lra: a batch of a lesson has {batch} cases, expected at most its {settings.lesson_cases}"
             )
+    elif len(grades) * settings.lesson_steps > settings.steps:
+        raise BadInput(
+            f"lra: {job.data} has {len(grades)} lessons of {settings.lesson_steps} steps, expected at most "
+            f"its {settings.steps} steps in all"
+        )
     if job.variant in RULES and job.data not in RULES[job.variant].sets:
         raise BadInput(
             f"lra: {job.data} has the rule {job.variant!r}, expected it of "

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 
 from kernelhead.data import folder_of
-from kernelhead.errors import unknown
+from kernelhead.errors import BadInput, KernelheadError, unknown
 from kernelhead.training.course import Course
 from kernelhead.training.grid import Job
 from kernelhead.training.recipe import checked_entries, parted, read_toml
@@ -97,11 +97,26 @@ def jobs_from(
             if variant not in variants:
                 raise unknown(who, "variant", variant, variants)
             recipe = {"attention": variant, **recipe}
-        settings_from(kind, who, recipe)
+        _check_course(settings_from(kind, who, recipe), who)
         if data in folders and folder_of(folders[data], root) is None:
             continue
         jobs += [Job(field, data, variant, protocol, seed, recipe) for seed in range(seeds)]
     return jobs
+
+
+def _check_course(settings: Any, who: str) -> None:
+    """Refuse what no course can be made of, with a GPU and without, before a job runs.
+
+    Raises:
+        BadInput: there is no such course.
+    """
+    if not all(hasattr(settings, name) for name in ("steps", "batch", "precision")):
+        return
+    for device in ("cpu", "cuda"):
+        try:
+            course_of(settings, 0, torch.device(device))
+        except KernelheadError as error:
+            raise BadInput(f"{who}: {error}") from None
 
 
 def _tables(recipes: Path) -> dict[tuple[str, str], dict[str, Any]]:
