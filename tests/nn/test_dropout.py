@@ -9,8 +9,10 @@ from torch import nn
 from torch._inductor.utils import run_and_get_code
 
 from kernelhead.nn import Dropout
+from kernelhead.nn.dropout import MANY
 from kernelhead.ops.eager.thinning import SPREAD
-from kernelhead.ops.thinning import scrambled, thinned
+from kernelhead.ops.thinning import scrambled, thinned, thinned_by_bits
+from tests.inputs import points
 
 N = 2**18
 PLACES = torch.arange(N, dtype=torch.int32)
@@ -35,14 +37,48 @@ def murmur(place: int, value: int) -> int:
     return (made ^ made >> 16) & 0x7FFFFFFF
 
 
-def test_on_the_cpu_it_is_that_of_torch() -> None:
-    x = torch.ones(40)
+@pytest.mark.parametrize("how", ["few", "evaluation", "none", "all", "in place"])
+def test_it_is_that_of_torch(how: str) -> None:
+    x = torch.ones(40 if how == "few" else MANY)
+    p, inplace = {"none": 1e-6, "all": 1.0}.get(how, 0.3), how == "in place"
     made = []
-    for layer in (Dropout(0.3), nn.Dropout(0.3)):
+    for layer in (Dropout(p, inplace), nn.Dropout(p, inplace)):
         torch.manual_seed(0)
-        made.append(layer(x))
+        made.append(layer.train(how != "evaluation")(x.clone()))
     assert torch.equal(*made)
-    assert repr(Dropout(0.3)) == repr(nn.Dropout(0.3))
+    assert repr(Dropout(p, inplace)) == repr(nn.Dropout(p, inplace))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("p", [0.1, 0.5, 2 / 65536, 0.9999])
+def test_many_entries_on_the_cpu(p: float, dtype: torch.dtype) -> None:
+    x = points(512, 513, dtype=dtype).requires_grad_()
+    torch.manual_seed(0)
+    made, (again, other) = Dropout(p)(x), (Dropout(p)(x), Dropout(p)(x))
+    kept, gone = made != 0, round(p * 65536) / 65536
+    share = 1 - kept.double().mean()
+    assert abs(share - gone) < 5 * sqrt(gone * (1 - gone) / x.numel())
+    assert torch.equal(made.detach(), (x * kept * (1 / (1 - gone))).detach())
+    (grad,) = torch.autograd.grad(made.sum(), x)
+    assert torch.equal(grad, kept.to(dtype) * (1 / (1 - gone)))
+    assert not torch.equal(again, other)
+    torch.manual_seed(0)
+    assert torch.equal(Dropout(p)(x), made)
+
+
+def test_bits_of_entries_are_apart() -> None:
+    torch.manual_seed(1)
+    kept = ((thinned_by_bits(torch.ones(N - 1), 0.1) != 0).double() - 0.9) / sqrt(0.09)
+    for lag in (1, 2, 3, 4, 5, 8, 16, 64, 1024):
+        assert abs((kept[:-lag] * kept[lag:]).mean()) * sqrt(N) < 4
+    for rest in range(4):  # of the four entries that share a word
+        assert abs(kept[rest::4].mean()) * sqrt(N / 4) < 4
+
+
+def test_models_of_a_stack_draw_apart_on_the_cpu() -> None:
+    layer = Dropout(0.5)
+    made = torch.func.vmap(layer, randomness="different")(torch.ones(2, MANY))
+    assert 0.45 < ((made[0] > 0) == (made[1] > 0)).double().mean() < 0.55
 
 
 def test_the_hash() -> None:

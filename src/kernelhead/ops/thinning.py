@@ -1,9 +1,11 @@
-"""Dropout from one drawn word: entries stay or go by a hash of the word with their place."""
+"""Dropout by cheap draws: a hash of one word with every place, or sixteen drawn bits for every entry."""
 
 import torch
 from torch import Tensor
 
 from kernelhead.ops.eager.thinning import RANGE, hashed
+
+LEVELS = 2**16  # of sixteen bits
 
 
 def thinned(x: Tensor, p: float) -> Tensor:
@@ -21,6 +23,37 @@ def thinned(x: Tensor, p: float) -> Tensor:
     word = torch.randint(RANGE - 1, (), device=x.device, dtype=torch.int32)
     places = torch.arange(x.numel(), device=x.device, dtype=torch.int32).view(x.shape)
     return torch.where(scrambled(places, word) >= int(p * RANGE), x * (1 / (1 - p)), 0.0)
+
+
+def thinned_by_bits(x: Tensor, p: float) -> Tensor:
+    """Entries zeroed with the probability of whole 65,536ths next to p, the others over one less that.
+
+    A drawn number of 64 bits serves four entries; a draw for each is what plain dropout on a CPU takes its
+    time for, on one thread.
+
+    Args:
+        x: of any size, on any device.
+        p: within (0, 1), where at most all but one of the 65,536ths are.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> thinned_by_bits(torch.ones(4, 50), 0.25).unique()
+        tensor([0.0000, 1.3333])
+    """
+    gone = gone_of(p)
+    words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
+    kept = words.view(torch.int16)[: x.numel()].view(x.shape) >= gone - LEVELS // 2
+    return x * kept * (LEVELS / (LEVELS - gone))
+
+
+def gone_of(p: float) -> int:
+    """How many of 65,536 entries go at a probability.
+
+    Example:
+        >>> gone_of(0.1)
+        6554
+    """
+    return round(p * LEVELS)
 
 
 def scrambled(places: Tensor, word: Tensor) -> Tensor:
