@@ -91,23 +91,27 @@ def test_gram_is_every_inner_product_and_so_are_its_gradients(n: int, p: int, se
     assert torch.autograd.gradgradcheck(gram, [x])
 
 
+def exponentials(run: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    return run(x).exp().sum()
+
+
 # torch's own, of how it prepares derivatives forward.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("run", [unit_rows, gram])
-def test_transforms_and_compilers_find_gradients_too(run: Callable[[Tensor], Tensor]) -> None:
-    x = points(3, 4, 2)
+def test_transforms_find_gradients_too(run: Callable[[Tensor], Tensor]) -> None:
+    x, along, loss = points(3, 4, 2), points(3, 4, 2, seed=1), partial(exponentials, run)
     held = x.clone().requires_grad_()
-    expected = torch.autograd.grad(run(held).exp().sum(), held)[0]
-
-    def loss(each: Tensor) -> Tensor:
-        return run(each).exp().sum()
-
+    expected = torch.autograd.grad(loss(held), held)[0]
     assert_exact(torch.func.vmap(torch.func.grad(loss))(x), expected)
+    assert_exact(torch.func.jvp(loss, (x,), (along,))[1], (expected * along).sum())
+
+
+@pytest.mark.plain
+@pytest.mark.parametrize("run", [unit_rows, gram])
+def test_a_compiler_finds_gradients_too(run: Callable[[Tensor], Tensor]) -> None:
+    x, loss = points(3, 4, 2).requires_grad_(), partial(exponentials, run)
     compiled = torch.compile(loss, backend="aot_eager", fullgraph=True)
-    assert_exact(torch.autograd.grad(compiled(held), held)[0], expected)
-    along = points(3, 4, 2, seed=1)
-    _, pushed = torch.func.jvp(loss, (x,), (along,))
-    assert_exact(pushed, (expected * along).sum())
+    assert_exact(torch.autograd.grad(compiled(x), x)[0], torch.autograd.grad(loss(x), x)[0])
 
 
 @given(n=st.integers(1, 6), d=st.integers(1, 6), scale=st.floats(1e-9, 1e9), seed=SEEDS)
