@@ -264,6 +264,24 @@ def _long_range_cpu(record: Record, _: dict[str, Record]) -> list[str]:
     ]
 
 
+def _softmax_cpu(record: Record, _: dict[str, Record]) -> list[str]:
+    rows = [
+        [
+            f"{row['n']:,}",
+            f"{row['width']}",
+            judged(row["ratio"], 1.0, least=True, digits=1),
+            f"{row['lowest']:.1f} to {row['highest']:.1f}",
+        ]
+        for row in _good(record)
+    ]
+    return [
+        "How many times as fast `softmax_attention` is, which takes so few points in float32, as PyTorch's",
+        "fused kernel in bfloat16, forward and backward.",
+        "",
+        *_table("n | width of a head | times as fast | lowest and highest of 7 rounds", rows),
+    ]
+
+
 def _local_cpu(record: Record, _: dict[str, Record]) -> list[str]:
     rows = [
         [
@@ -337,6 +355,7 @@ SECTIONS = {
         "float32, two layers of width 64, two heads",
         _long_range_cpu,
     ),
+    "softmax_cpu": Section("Softmax attention in bfloat16 on the CPU", "4 heads, 8,192 points", _softmax_cpu),
     "local_cpu": Section(
         "Mixing of neighbours on the CPU", "float32, 15 taps, 64 features, batch 8", _local_cpu
     ),

@@ -104,6 +104,7 @@ RECORDS: dict[str, dict[str, Any]] = {
             )
         ]
     ),
+    "softmax_cpu": record([{"n": 64, "width": 16, "ratio": 3.14, "lowest": 2.0, "highest": 4.04}]),
     "local_cpu": record(
         [{"n": 1024, "dilation": 8, "rival": "conv1d", "ratio": 0.9, "lowest": 0.8, "highest": 1.5}]
     ),
@@ -151,6 +152,7 @@ RECORDS: dict[str, dict[str, Any]] = {
         "2 (Text); primal layers have their KSVD term. Memory is that of tensors beyond weights and state.",
         "| Text | primal | 3.00 | 1.00 to 3.00 | 0.75 (at least 1: missed) | 70 |",
         "| Text | softmax | 1.00 | 1.00 to 3.00 |  | 80 |",
+        "| 64 | 16 | 3.1 (at least 1: pass) | 2.0 to 4.0 |",
         "| 1,024 | 8 | conv1d | 0.9 (at least 1: missed) | 0.8 to 1.5 |",
         "| 1,000 | step | softmax | 3 | 2.0 | 12 |",
     ],

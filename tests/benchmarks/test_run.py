@@ -61,6 +61,7 @@ def test_a_question_for_a_device_that_is_not_there_is_refused(monkeypatch: pytes
     assert {*run.chosen_benches("all")} - {"rows"} == {
         "cpu",
         "long_range_cpu",
+        "softmax_cpu",
         "local_cpu",
         "ksvd",
         "reranking",
