@@ -6,7 +6,7 @@ from torch import Tensor
 
 from kernelhead.shapes import zeroed
 
-SHORT = 256  # keys up to which PyTorch's fused kernel in bfloat16 is slower on a CPU than in float32
+SHORT = 128  # keys up to which PyTorch's fused kernel in bfloat16 is slower on a CPU than in float32
 
 
 def softmax_attention(
