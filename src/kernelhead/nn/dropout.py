@@ -12,8 +12,8 @@ MANY = 2**14  # entries from which cheaper draws are worth it on a CPU
 class Dropout(nn.Dropout):
     """`torch.nn.Dropout` with cheaper draws, on a CPU and compiled for a GPU.
 
-    - On a CPU sixteen bits are drawn for an entry, so that p is rounded to whole 65,536ths. Torch draws for
-      every entry on one thread, which is a quarter of a training step and more with several threads.
+    - On a CPU sixteen bits are drawn for an entry, so that p is rounded to whole 65,536ths. Torch draws a
+      number for every entry, on one thread.
     - Compiled for a GPU one word is drawn a call and hashed with every entry's place. The compiler's own
       dropout runs all rounds of Philox for every entry, and keeps one of the four words that they make; a
       hash is some ten operations, and is made again for the gradient, so no mask is kept.

@@ -28,8 +28,7 @@ def thinned(x: Tensor, p: float) -> Tensor:
 def thinned_by_bits(x: Tensor, p: float) -> Tensor:
     """Entries zeroed with the probability of whole 65,536ths next to p, the others over one less that.
 
-    A drawn number of 64 bits serves four entries; a draw for each is what plain dropout on a CPU takes its
-    time for, on one thread.
+    A drawn number of 64 bits serves four entries.
 
     Args:
         x: of any size, on any device.
