@@ -132,15 +132,14 @@ def _long_range(record: Record, records: dict[str, Record]) -> list[str]:
     return [f"Beside them {released['source']}.", "", *_table(f"{columns} | {goals}", rows)]
 
 
+NO_RIVALS = ("primal", "primal+", "convolution", "none")  # of a primal step
+
+
 def _verdicts(found: dict[tuple[str, str], Row], task: str, theirs: Row) -> list[str]:
     """Of the primal step: against the released step, its memory, and the fastest rival."""
     ours = found[task, "primal"]
     time = ours["time"]["ms"]
-    rivals = [
-        found[task, name]["time"]["ms"]
-        for (of, name) in found
-        if of == task and name not in ("primal", "primal+", "convolution", "none")
-    ]
+    rivals = [found[task, name]["time"]["ms"] for (of, name) in found if of == task and name not in NO_RIVALS]
     return [
         judged(theirs["ms"] / time, STEP, least=True, digits=1) if "ms" in theirs else "-",
         judged(ours["peak_gib"] / theirs["peak_gib"], MEMORY) if "peak_gib" in theirs else "-",
@@ -214,13 +213,20 @@ def _lookup(record: Record, _: dict[str, Record]) -> list[str]:
     ]
 
 
+def _faster(row: Row) -> list[str]:
+    """How many times as fast, and the lowest and highest of its rounds."""
+    return [
+        judged(row["ratio"], 1.0, least=True, digits=1),
+        f"{row['lowest']:.1f} to {row['highest']:.1f}",
+    ]
+
+
 def _cpu(record: Record, _: dict[str, Record]) -> list[str]:
     good = _good(record)
     rows = [
         [
             f"{row['n']:,}",
-            judged(row["ratio"], 1.0, least=True, digits=1),
-            f"{row['lowest']:.1f} to {row['highest']:.1f}",
+            *_faster(row),
             f"{row['ours_per_point'] / good[0]['ours_per_point']:.2f}",
         ]
         for row in good
@@ -237,11 +243,7 @@ def _long_range_cpu(record: Record, _: dict[str, Record]) -> list[str]:
     found = {(row["task"], row["attention"]): row for row in _good(record)}
     rows = []
     for (task, attention), row in found.items():
-        rivals = [
-            each["ratio"]
-            for (of, name), each in found.items()
-            if of == task and name not in ("primal", "primal+", "convolution", "none")
-        ]
+        rivals = [each["ratio"] for (of, name), each in found.items() if of == task and name not in NO_RIVALS]
         held = attention == "primal" and rivals
         rows.append(
             [
@@ -269,8 +271,7 @@ def _softmax_cpu(record: Record, _: dict[str, Record]) -> list[str]:
         [
             f"{row['n']:,}",
             f"{row['width']}",
-            judged(row["ratio"], 1.0, least=True, digits=1),
-            f"{row['lowest']:.1f} to {row['highest']:.1f}",
+            *_faster(row),
         ]
         for row in _good(record)
     ]
@@ -288,8 +289,7 @@ def _local_cpu(record: Record, _: dict[str, Record]) -> list[str]:
             f"{row['n']:,}",
             f"{row['dilation']}",
             row["rival"],
-            judged(row["ratio"], 1.0, least=True, digits=1),
-            f"{row['lowest']:.1f} to {row['highest']:.1f}",
+            *_faster(row),
         ]
         for row in _good(record)
     ]

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from kernelhead.errors import ShapeError
 from kernelhead.kernels import draw_frequencies, gram, polynomial_features, positive_features, unit_rows
 from tests.inputs import points
 from tests.oracles import kernels as oracle
@@ -246,3 +247,8 @@ def test_gradients() -> None:
     assert torch.autograd.gradcheck(unit_rows, [x])
     assert torch.autograd.gradcheck(lambda x: polynomial_features(x, 3, 0.5), [x])
     assert torch.autograd.gradcheck(lambda x: positive_features(x, frequencies(4, 3)), [x])
+
+
+def test_gram_of_a_single_row_is_refused() -> None:
+    with pytest.raises(ShapeError, match="gram: `features`"):
+        gram(points(3))

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelhead.shapes import check_axes
+
 SMALLEST_NORM = 1e-12
 
 
@@ -37,6 +39,7 @@ def gram(features: Tensor) -> Tensor:
         tensor([[1., 2.],
                 [2., 5.]])
     """
+    check_axes("gram", features=(features, "... n p"))
     if not _by_hand(features):
         return features.mT @ features
     made: Tensor = _Gram.apply(features)

@@ -23,7 +23,8 @@ def softmax_attention(
 
     On a CPU few keys in bfloat16 are taken in float32, in which that kernel is faster.
     """
-    if query.dtype == torch.bfloat16 and query.device.type == "cpu" and key.shape[-2] <= SHORT:
+    halved = query.dtype == key.dtype == value.dtype == torch.bfloat16
+    if halved and query.device.type == "cpu" and key.shape[-2] <= SHORT:
         with torch.autocast("cpu", enabled=False):
             sides = [each.float() for each in (query, key, value)]
             made = softmax_attention(*sides, mask=mask, causal=causal, dropout=dropout, scale=scale)
