@@ -201,6 +201,15 @@ def test_frozen_by_the_graft_alone_is_set_free() -> None:
     ]
 
 
+def test_what_another_layer_uses_too_is_not_frozen() -> None:
+    model = built("bert")
+    first, last = (layer.attention.self for layer in model.encoder.layer)
+    last.query.weight = first.query.weight
+    report = graft(model, "rpc", dry_run=True)
+    assert report.frozen == graft(model, "rpc").frozen == ("encoder.layer.1.attention.self.query.bias",)
+    assert first.query.weight.requires_grad
+
+
 def test_a_site_is_what_a_function_gets() -> None:
     seen: list[Site] = []
     graft(built("llama"), "softmax", lambda site: seen.append(site) or True)
@@ -322,6 +331,16 @@ def test_an_encoder_gives_up_nested_tensors_until_restored(where: str) -> None:
         assert output(model, inputs("torch_encoder")).isfinite().all()
     restore(model)
     assert model.use_nested_tensor
+
+
+def test_an_encoder_whose_layers_are_restored_has_nested_tensors_again() -> None:
+    model = built("torch_encoder")
+    graft(model, "softmax", "all")
+    restore(model.layers[0])
+    assert not model.use_nested_tensor
+    restore(model.layers[1])
+    assert model.use_nested_tensor
+    assert vars(model).keys() == vars(built("torch_encoder")).keys()
 
 
 def test_data_that_is_not_for_the_model_is_said() -> None:

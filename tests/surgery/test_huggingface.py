@@ -1,5 +1,7 @@
 """Hugging Face hosts: masks of every implementation, attentions, caches, and what is refused."""
 
+from copy import deepcopy
+
 import pytest
 import torch
 from torch import nn
@@ -7,6 +9,7 @@ from torch import nn
 from kernelhead.errors import BadInput
 from kernelhead.rng import seeded
 from kernelhead.surgery import graft, grafts, restore
+from kernelhead.surgery.adapters.huggingface import Redirected
 from tests.surgery.hosts import BERT, CORES, GPT2, KEEP, built, inputs, output, put
 from tests.tolerance import assert_exact
 
@@ -215,6 +218,29 @@ def test_a_part_of_a_model_can_be_grafted_alone() -> None:
     output(model, inputs("bert"))
     restore(model)
     assert grafts(model) == {}
+
+
+@pytest.mark.parametrize("copied", [False, True])
+@pytest.mark.parametrize("host", ["bert", "gpt2", "llama"])
+def test_a_part_of_a_model_can_be_restored_alone(host: str, copied: bool) -> None:
+    model, given = built(host), inputs(host)
+    before, longest = output(model, given), KEEP.shape[1]
+    # As many cases as points: a mask of keys alone would pass for one of pairs.
+    square = {name: each[:1].expand(longest, *each.shape[1:]) for name, each in given.items()}
+    expected = model(**square)[0]
+    graft(model, "softmax", "all")
+    grafted = deepcopy(model) if copied else model
+    attention = grafted.get_submodule(next(iter(grafts(grafted))))
+    restore(attention)
+    assert len(grafts(grafted)) == 1
+    assert_exact(output(grafted, given), before)
+    assert_exact(grafted(**square)[0], expected)
+    if not copied:
+        restore(grafted.get_submodule(next(iter(grafts(grafted)))))
+        assert not any(isinstance(getattr(each, "config", None), Redirected) for each in model.modules())
+        assert torch.equal(output(model, given), before)
+    else:
+        assert len(grafts(model)) == 2
 
 
 @pytest.mark.plain

@@ -94,7 +94,7 @@ def graft(
             core = core_of(to, heads=site.heads, head=site.head, **given)
         if site.causal:
             _try_causal(core)
-        plan = Planned(site, core, described(site, core, to, seed))
+        plan = Planned(site, core, described(model, site, core, to, seed))
         before = getattr(site.module, MARK, None)
         if before is not None and _same(before, plan.graft, data is not None):
             unchanged.append(site.path)
@@ -155,7 +155,7 @@ def place(model: nn.Module, plan: Planned) -> Graft:
     except BaseException:
         delattr(module, CHILD)
         raise
-    frozen = [name for name, p in _unused(module, core) if p.requires_grad]
+    frozen = _freed(model, module, core)
     for name in frozen:
         module.get_parameter(name).requires_grad_(False)
     done = replace(plan.graft, frozen=tuple(frozen))
@@ -178,10 +178,10 @@ def like(core: AbstractCore, module: nn.Module) -> AbstractCore:
     return core if own is None else core.to(device=own.device, dtype=own.dtype)
 
 
-def described(site: Site, core: AbstractCore, method: str, seed: int) -> Graft:
-    """What a graft of a core into a site will be."""
+def described(model: nn.Module, site: Site, core: AbstractCore, method: str, seed: int) -> Graft:
+    """What a graft of a core into a site of a model will be."""
     size = sum(p.numel() for p in core.parameters())
-    frozen = tuple(name for name, p in _unused(site.module, core) if p.requires_grad)
+    frozen = tuple(_freed(model, site.module, core))
     return Graft(site.path, site.family, site.kind, method, core.options(), size, frozen, seed)
 
 
@@ -201,10 +201,18 @@ def _same(before: Graft, now: Graft, fitted: bool) -> bool:
     )
 
 
-def _unused(module: nn.Module, core: AbstractCore) -> list[tuple[str, nn.Parameter]]:
-    """Parameters of the host that the core leaves without a gradient, where they stand alone."""
+def _freed(model: nn.Module, module: nn.Module, core: AbstractCore) -> list[str]:
+    """Learned parameters of a host that a core leaves without a gradient, where they stand alone."""
     parts = tuple(part for side in sorted(core.unused) for part in _PARTS[side])
-    return [(name, p) for name, p in module.named_parameters() if name.split(".")[0] in parts]
+    places = (path for path, each in model.named_modules(remove_duplicate=False) if each is module)
+    own = tuple(f"{path}.".lstrip(".") for path in places)
+    everything = model.named_parameters(remove_duplicate=False)
+    used = {id(p) for name, p in everything if not name.startswith(own)}
+    return [
+        name
+        for name, p in module.named_parameters()
+        if name.split(".")[0] in parts and p.requires_grad and id(p) not in used
+    ]
 
 
 def _exchanged(

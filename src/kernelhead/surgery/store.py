@@ -227,4 +227,4 @@ def _planned(path: Path, host: nn.Module, each: Mapping[str, Any], tensors: Mapp
     core = like(make(), site.module)
     core.load_state_dict(state)
     fit = each.get("fit")
-    return Planned(site, core, replace(described(site, core, each["method"], each["seed"]), fit=fit))
+    return Planned(site, core, replace(described(host, site, core, each["method"], each["seed"]), fit=fit))

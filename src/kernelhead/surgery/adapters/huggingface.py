@@ -4,6 +4,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
+from weakref import WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -29,33 +30,41 @@ class Redirected:
 
     Grafted modules of a model have this in place of their config: modules without a graft, and other
     models with the same config, go on as they were, and the graft stays where the model is told to
-    use another attention function. Where all attentions are grafted (`whole`) the model itself has
-    it too, and makes masks of keys alone.
+    use another attention function. Where all attentions are grafted (`whole`) the rest of the model
+    has one of these too, that follows the attentions' (`inner`), and makes masks of keys alone.
     """
 
     # Beside the attributes, which are the config's own.
     __slots__ = ()
     origin: Any
     whole: bool
+    inner: Any
+    holders: "WeakSet[nn.Module]"
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
-        return redirected, (self.origin, self.whole)
+        return redirected, (self.origin, self.whole, self.inner)
 
 
-def redirected(config: Any, whole: bool = False) -> Any:
+def redirected(config: Any, whole: bool = False, inner: Any = None) -> Any:
     """A config of the host's class, and a `Redirected`, that shares all attributes with a config."""
     _register()
     host = type(config)
     if host not in _MADE:
         names = {"__module__": host.__module__, "__qualname__": host.__qualname__}
-        asked = property(lambda self: NAME, host._attn_implementation.fset)
-        slots = {"__slots__": ("origin", "whole"), "_attn_implementation": asked}
+        asked = property(_asked, host._attn_implementation.fset)
+        slots = {"__slots__": ("origin", "whole", "inner", "holders"), "_attn_implementation": asked}
         _MADE[host] = type(host.__name__, (Redirected, host), names | slots)
     view = _MADE[host].__new__(_MADE[host])
     view.__dict__ = config.__dict__
-    object.__setattr__(view, "origin", config)
-    object.__setattr__(view, "whole", whole)
+    state = {"origin": config, "whole": whole, "inner": inner, "holders": WeakSet()}
+    for name, value in state.items():
+        object.__setattr__(view, name, value)
     return view
+
+
+def _asked(view: Any) -> Any:
+    """Whose attention function a module calls, or makes masks for."""
+    return NAME if view.inner is None or view.inner.whole else view.origin._attn_implementation
 
 
 def put(model: nn.Module, module: nn.Module) -> None:
@@ -64,21 +73,27 @@ def put(model: nn.Module, module: nn.Module) -> None:
     config = host.config
     sharing = _sharing(model, config)
     views = (each.config for each in sharing if isinstance(each.config, Redirected))
-    view = next(views, None) or redirected(config)
+    view = next((each.inner or each for each in views), None) or redirected(config)
     host.config = view
-    whole = all(each.config is view for each in sharing if "Attention" in type(each).__name__)
+    attentions = [each for each in sharing if "Attention" in type(each).__name__]
+    whole = all(each.config is view for each in attentions)
     object.__setattr__(view, "whole", whole)
+    outer = redirected(config, inner=view) if whole else None
     for each in sharing if whole else ():
-        each.config = view
+        if each not in attentions:
+            each.config = outer
+            view.holders.add(each)
 
 
 def take(model: nn.Module, module: nn.Module) -> None:
     """Undo `put`."""
     view: Any = module.config
     object.__setattr__(view, "whole", False)
-    for each in _sharing(model, view.origin):
+    # Where a part of a model is restored, what is around it made masks for a whole one.
+    for each in {*_sharing(model, view.origin), *view.holders}:
         if each is module or not hasattr(each, "kernelhead"):
             each.config = view.origin
+    view.holders.clear()
 
 
 def attend(

@@ -1,6 +1,7 @@
 """Our core in `torch.nn.MultiheadAttention`, alone or inside an encoder or decoder."""
 
 from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,8 @@ from kernelhead.surgery.adapters.swap import Swapped, swapped, with_pattern
 
 # What an encoder's own flag was, kept on it while one of its attentions is grafted.
 _NESTED = "_kernelhead_use_nested_tensor"
+# The encoders around a grafted attention that were changed: what is restored may be a part of them.
+_AROUND: "WeakKeyDictionary[nn.Module, WeakSet[nn.Module]]" = WeakKeyDictionary()
 
 
 class TorchForward(Swapped):
@@ -61,10 +64,13 @@ def put(model: nn.Module, module: nn.Module) -> None:
     module.__class__ = swapped(TorchForward, type(module))
     # An encoder layer reads this before it runs fused softmax attention in evaluation mode.
     module._qkv_same_embed_dim = False  # type: ignore[assignment]
+    around = _AROUND.setdefault(module, WeakSet())
     for encoder in model.modules():
-        if getattr(encoder, "use_nested_tensor", False) is True and _holds(encoder, module):
+        nested = getattr(encoder, "use_nested_tensor", False) is True
+        if (nested or hasattr(encoder, _NESTED)) and _holds(encoder, module):
             setattr(encoder, _NESTED, True)
             encoder.use_nested_tensor = False  # type: ignore[assignment]
+            around.add(encoder)
 
 
 def take(model: nn.Module, module: nn.Module) -> None:
@@ -72,7 +78,7 @@ def take(model: nn.Module, module: nn.Module) -> None:
     host: Any = module
     host.__class__ = host.host
     host._qkv_same_embed_dim = True
-    for encoder in model.modules():
+    for encoder in {*model.modules(), *_AROUND.pop(module, ())}:
         others = (each for each in encoder.modules() if isinstance(each, TorchForward))
         if hasattr(encoder, _NESTED) and next(others, None) is None:
             encoder.use_nested_tensor = getattr(encoder, _NESTED)
