@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -194,3 +195,10 @@ def test_a_number_that_is_not_finite_is_a_sentence_with_its_place(tmp_path: Path
     with pytest.raises(BadInput, match=r"a\.json is not written, a number in it is not finite"):
         write_json(tmp_path / "a.json", {"loss": float("nan")})
     assert [*tmp_path.iterdir()] == []
+
+
+def test_numbers_of_numpy_are_written_as_numbers(tmp_path: Path) -> None:
+    write_json(tmp_path / "a.json", {"rank": np.int64(3), "share": np.float32(0.5), "held": np.True_})
+    assert read_json(tmp_path / "a.json") == {"rank": 3, "share": 0.5, "held": True}
+    with pytest.raises(TypeError, match=r"is a Path|PosixPath, which JSON does not hold"):
+        write_json(tmp_path / "a.json", {"where": tmp_path})

@@ -1,10 +1,12 @@
 """Seeds: the same numbers give the same bits, and the global generator never notices."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kernelhead.errors import BadInput
 from kernelhead.rng import generator, mixed, seeded
 
 NUMBERS = st.lists(st.integers(-(2**70), 2**70), max_size=4)
@@ -89,3 +91,10 @@ def test_the_stream_does_not_depend_on_what_was_drawn_before() -> None:
     with seeded(2):
         torch.rand(3)
         assert torch.equal(drawn(7), inside)
+
+
+def test_whole_numbers_of_any_library_are_seeds() -> None:
+    assert mixed(np.int64(3), torch.tensor(1)) == mixed(3, 1)
+    for seed in (1.5, "one", None):
+        with pytest.raises(BadInput, match=rf"seed is {seed!r}, expected a whole number"):
+            mixed(seed)

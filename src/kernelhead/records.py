@@ -10,6 +10,8 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
+import numpy as np
+
 from kernelhead.errors import BadInput, CheckpointError
 
 CONFIG = "config.json"
@@ -124,8 +126,20 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def plain(value: object) -> Any:
+    """What JSON holds in place of a number of numpy's.
+
+    Example:
+        >>> json.dumps({"rank": np.int64(3)}, default=plain)
+        '{"rank": 3}'
+    """
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{value!r} is a {type(value).__name__}, which JSON does not hold")
+
+
 def _json(path: Path, record: Mapping[str, Any], **form: Any) -> str:
     try:
-        return json.dumps(record, allow_nan=False, **form)
+        return json.dumps(record, allow_nan=False, default=plain, **form)
     except ValueError as error:
         raise BadInput(f"{path} is not written, a number in it is not finite: {error}") from error

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from operator import index
 
 import torch
+
+from kernelhead.errors import BadInput
 
 
 @contextmanager
@@ -29,12 +32,20 @@ def seeded(*numbers: int) -> Iterator[None]:
 def mixed(*numbers: int) -> int:
     """One 63-bit seed from several whole numbers; nearby inputs give unrelated seeds.
 
+    Raises:
+        BadInput: one is no whole number.
+
     Example:
         >>> mixed(0, 1) != mixed(1, 0)
         True
     """
     state = 0x9E3779B97F4A7C15
-    for number in numbers:
+    for given in numbers:
+        try:
+            # Those of numpy would overflow.
+            number = index(given)
+        except TypeError:
+            raise BadInput(f"seed is {given!r}, expected a whole number") from None
         state ^= (number + 0x9E3779B97F4A7C15 + (state << 6) + (state >> 2)) & 0xFFFFFFFFFFFFFFFF
         state = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & 0xFFFFFFFFFFFFFFFF
         state = (state ^ (state >> 27)) * 0x94D049BB133111EB & 0xFFFFFFFFFFFFFFFF

@@ -134,6 +134,45 @@ def test_a_direction_without_points_gets_no_weight() -> None:
     weights = factor_within(x, points(5, 5, seed=1), rank=2)
     assert bool(weights.left.isfinite().all())
     assert_exact(weights.left[0, 2], torch.zeros(2).double())
+    assert not factor_within(torch.zeros(3, 2), torch.eye(3), rank=2).left.any()
+
+
+@given(st.integers(0, 50), st.integers(1, 4), st.booleans())
+def test_features_that_say_the_same_cost_no_component(seed: int, rank: int, sparse: bool) -> None:
+    x, kernel = points(9, 3, seed=seed), points(9, 9, seed=seed + 1)
+    given_kernel = CooccurrenceKernel(kernel.numpy()) if sparse else kernel
+    alone = factor_within(x, given_kernel, rank=min(rank, 3))
+    wider = factor_within(torch.cat([x, x @ points(3, 2, seed=2)], dim=1), given_kernel, rank=rank)
+    more = torch.cat([x, x @ points(3, 2, seed=2)], dim=1)
+    assert_exact(
+        more @ wider.left[0] @ (more @ wider.right[0]).mT,
+        x @ alone.left[0] @ (x @ alone.right[0]).mT,
+        bound=1e-7,
+    )
+
+
+def test_points_along_one_line_get_the_best_weight_there() -> None:
+    x = torch.tensor([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])
+    for kind in (torch.float32, torch.float16):
+        weights = factor_within(x.to(kind), torch.diag(torch.tensor([1.0, 100.0, 3.0])), rank=1)
+        found = (x @ weights.left[0]) @ (x @ weights.right[0]).mT
+        assert torch.allclose(found, torch.diag(torch.tensor([1.0, 0, 0])), atol=1e-6)
+
+
+def test_a_large_kernel_without_entries_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cooccurrence, "DENSE", 2)
+    nothing = CooccurrenceKernel(np.zeros((5, 5)))
+    with pytest.raises(BadInput, match="ksvd_sparse: the kernel of 5 words is zero everywhere"):
+        ksvd_sparse(nothing, rank=2)
+    with pytest.raises(BadInput, match="factor_pairs: the kernel of 5 words is zero everywhere"):
+        factor_pairs(nothing, rank=2, symmetric=True)
+
+
+def test_kernels_of_whole_numbers_and_of_half_precision_have_factors() -> None:
+    for kernel in (torch.tensor([[2, 0], [0, 1]]), torch.diag(torch.tensor([2.0, 1.0])).half()):
+        for symmetric in (False, True):
+            values = factor_pairs(kernel, symmetric=symmetric).values[0]
+            assert torch.allclose(values, torch.tensor([2.0, 1.0]))
 
 
 def test_vectors_are_the_components_to_a_power() -> None:
@@ -159,6 +198,8 @@ SPARSE = CooccurrenceKernel(np.triu(np.ones((3, 3))))
         (lambda: factor_pairs(points(3, 3), symmetric=True), BadInput, "symmetric is True, but an entry"),
         (lambda: factor_pairs(SPARSE, symmetric=True), BadInput, "differs from its mirror by 1 where"),
         (lambda: factor_pairs(SPARSE.symmetric(), rank=4, symmetric=True), BadInput, "rank is 4"),
+        (lambda: factor_pairs(points(2, 3, 3)), ShapeError, "factor_pairs: `kernel`"),
+        (lambda: factor_pairs(points(0, 3)), BadInput, r"the kernel \(0, 3\) has no entries"),
         (lambda: ksvd_sparse(SPARSE, rank=4), BadInput, "ksvd_sparse: rank is 4, but the kernel"),
         (lambda: ksvd_sparse(SPARSE, rank=0), BadInput, "ksvd_sparse: rank is 0"),
         (lambda: factor_within(points(4, 2), SPARSE, rank=1), ShapeError, r"has shape \(4, 2\) and the"),

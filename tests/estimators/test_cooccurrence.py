@@ -149,6 +149,13 @@ def test_copies_agree_clones_are_not_fitted_and_a_seed_decides_nothing() -> None
     assert fitted(most=5).words_ == model.words_[:5]
 
 
+def test_an_option_changed_after_the_fit_changes_nothing(tmp_path: Path) -> None:
+    model = fitted()
+    model.set_params(width=3).save(tmp_path / "a.txt")
+    assert CooccurrenceEmbedding.load(tmp_path / "a.txt").vectors_.shape[1] == 4
+    assert model.transform(["nothing known", "cat"]).shape == (2, 4)
+
+
 def stream() -> Iterator[list[str]]:
     yield from TEXT
 
@@ -163,6 +170,7 @@ def stream() -> Iterator[list[str]]:
         (lambda: fitted(width=0), BadInput, "CooccurrenceEmbedding: width is 0"),
         (lambda: fitted(width=99), BadInput, "width is 99, but 1[0-9] words occur 5 times or more"),
         (lambda: fitted(width=3, directed=True), BadInput, "width is 3, expected an even one"),
+        (lambda: fitted(power=float("nan")), BadInput, "power is nan, expected a finite number"),
         (lambda: fitted(most=99), BadInput, "a vocabulary of 99 words is larger than the corpus"),
         (lambda: fitted(least=999), BadInput, "none of 1[0-9] words occurs 999 times"),
         (lambda: fitted(association="cube"), UnknownName, "unknown transform 'cube'"),

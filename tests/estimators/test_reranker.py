@@ -49,6 +49,8 @@ def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
     assert all(map(np.array_equal, again.rerank(NEW.x[:3], NEW.x), model.rerank(NEW.x[:3], NEW.x)))
     assert again.losses_ == pytest.approx(model.losses_)
     assert again.n_features_in_ == 12
+    fitted(k=np.int64(12), temperature=np.float32(0.5)).save(file)
+    assert Reranker.load(file).get_params()["k"] == 12
     tensors, facts = load_tensors(file)
     save_tensors(file, tensors, {**facts, "reranker": {**facts["reranker"], "attention": "none"}})
     with pytest.raises(
@@ -103,3 +105,12 @@ def test_what_is_refused() -> None:
         model.rerank(NEW.x, NEW.x, k=0)
     with pytest.raises(BadInput, match="`own` does not hold places from 0 to 29"):
         model.rerank(NEW.x[:1], NEW.x, own=30)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int16, np.int64])
+def test_places_are_whole_numbers_of_any_size(kind: Any) -> None:
+    model, own = fitted(), [0, 1, 2]
+    found = model.rerank(NEW.x[:3], NEW.x, own=np.array(own, dtype=kind))
+    assert all(map(np.array_equal, found, model.rerank(NEW.x[:3], NEW.x, own=own)))
+    with pytest.raises(BadInput, match="`own` does not hold places from 0 to"):
+        model.rerank(NEW.x[:3], NEW.x, own=np.ones(3, dtype=bool))

@@ -42,6 +42,7 @@ def test_the_figures_are_the_definition(n: int, bins: int, seed: int) -> None:
 def test_sure_and_right_is_zero(figure: object) -> None:
     y = torch.tensor([2, 0, 1])
     assert figure((1000.0 * torch.eye(3)[y]).requires_grad_(), y) == 0
+    assert figure(torch.eye(3), y.to(torch.int8)) == figure(torch.eye(3), y)
 
 
 def test_sure_and_wrong_is_the_worst() -> None:
@@ -62,10 +63,11 @@ def test_more_bins_never_hide_more(seed: int) -> None:
     [
         ([0, 1], ShapeError, r"axis `b` is 3 in `scores` but 2 in `y` \(2,\)"),
         ([0, 1, 4], BadInput, r"`y` is torch.int64 from 0 to 4, expected whole numbers from 0 to 3"),
+        ([True, False, True], BadInput, r"`y` is torch.bool from 0 to 1, expected whole numbers"),
         ([0.0, 1.0, 2.0], BadInput, r"`y` is torch.float32 from 0 to 2, expected whole numbers"),
         (None, BadInput, r"`scores` \(0, 4\) holds no case"),
     ],
-    ids=["length", "label", "dtype", "empty"],
+    ids=["length", "label", "bool", "dtype", "empty"],
 )
 def test_what_does_not_fit_is_named(
     figure: object, labels: list[float] | None, error: type[Exception], sentence: str

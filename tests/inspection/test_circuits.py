@@ -107,8 +107,33 @@ def test_models_of_transformers_are_read_too() -> None:
     x = block.ln_1(model.transformer.wte(WORDS) + model.transformer.wpe.weight[0])
     query, key, value = block.attn.c_attn(x).split(8, dim=-1)
     assert torch.allclose(read.looks[1], query[:, 4:] @ key[:, 4:].mT / 2, atol=1e-6)
-    calls = model.lm_head.weight[WORDS] @ (value[:, 4:] @ block.attn.c_proj.weight[4:]).mT
+    scores = model.lm_head.weight[WORDS] - model.lm_head.weight[WORDS].mean(-1, keepdim=True)
+    calls = scores @ (value[:, 4:] @ block.attn.c_proj.weight[4:]).mT
     assert torch.allclose(read.calls[1], calls, atol=1e-6)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("width", [8, 9])
+@pytest.mark.parametrize("family", ["GPT2", "OPT", "Llama", "Gemma", "GPTNeoX"])
+def test_scores_are_those_of_the_model_but_for_one_number_a_text(family: str, width: int) -> None:
+    transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+    sizes = {"hidden_size": width, "num_hidden_layers": 1, "num_attention_heads": 1, "vocab_size": 20}
+    if family in ("Llama", "Gemma"):
+        sizes |= {"head_dim": 8}
+    if family == "OPT":
+        sizes |= {"word_embed_proj_dim": width, "ffn_dim": 16}
+    config = getattr(transformers, f"{family}Config")(**sizes, bos_token_id=0, eos_token_id=0, pad_token_id=0)
+    model = getattr(transformers, f"{family}{'LMHeadModel' if family == 'GPT2' else 'ForCausalLM'}")(config)
+    inner = model.base_model
+    norm = {"GPT2": "ln_f", "OPT": "final_layer_norm", "GPTNeoX": "final_layer_norm"}.get(family, "norm")
+    norm = getattr(inner.decoder if family == "OPT" else inner, norm)
+    nn.init.uniform_(norm.weight, 0.1, 3.0)
+    x = points(5, width, dtype=torch.float32) + 0.5
+    expected = model.get_output_embeddings()(norm(x))[:, WORDS]
+    found = unembedding(model, WORDS)(x)
+    share = (found * expected).sum(1) / expected.square().sum(1)
+    assert torch.allclose(found, share[:, None] * expected, atol=1e-4 * float(found.abs().max()))
+    assert bool((share > 0).all())
 
 
 @given(st.integers(2, 9), st.integers(0, 99))

@@ -1,5 +1,6 @@
 """Readings of row attention: neighbours, corruption, deletion, on models whose answer is known."""
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -189,6 +190,13 @@ def test_what_is_wrong_is_named() -> None:
         corruption_reliance(model, values, missing, [2], target=1, context=6)
     with pytest.raises(BadInput, match="delete_until_change: each is 0, expected a number above 0"):
         delete_until_change(model, values, missing, 1, target=1, each=0)
+    for least in (-1, float("nan")):
+        with pytest.raises(BadInput, match=f"delete_until_change: least is {least}, expected a share from 0"):
+            delete_until_change(model, values, missing, 1, target=1, least=least)
+    spoilt = values.clone()
+    spoilt[3, 0] = float("nan")
+    with pytest.raises(BadInput, match="the prediction of row 1 from 8 others is not finite"):
+        delete_until_change(model, spoilt, missing, 1, target=1)
     with pytest.raises(BadInput, match="delete_until_change: row 1 is not beyond a context of 3 rows"):
         delete_until_change(model, values, missing, 1, target=1, context=3)
     with pytest.raises(BadInput, match="neighbours: a row attention left no pattern on the tape"):
@@ -197,6 +205,13 @@ def test_what_is_wrong_is_named() -> None:
         delete_until_change(nn.Linear(1, 1), values, missing, 1, target=1)
     with pytest.raises(BadInput, match="neighbours: Rows has 0 row attentions, asked for any"):
         neighbours(Rows(), values, missing, [1])
+
+
+def test_rows_in_an_array_and_a_table_of_one_row() -> None:
+    model, (values, missing) = made(), table()
+    one, same = (neighbours(model, values, missing, rows) for rows in ([0, 5], np.array([0, 5])))
+    assert torch.equal(one.rows, same.rows)
+    assert corruption_reliance(model, values[:1], missing[:1], [0], target=1).moved == 0
 
 
 class Rows(nn.Module):

@@ -117,3 +117,24 @@ def test_an_attention_without_a_pattern_is_named(monkeypatch: pytest.MonkeyPatch
 def _answer(monkeypatch: pytest.MonkeyPatch, net: nn.Module, answer: Attended) -> None:
     kind = type(net.get_submodule("blocks.0.attention"))
     monkeypatch.setattr(kind, "attend", lambda self, x, **_: answer)
+
+
+@pytest.mark.parametrize("attention", ["softmax", "primal"])
+def test_cases_keep_their_numbers_where_one_is_hidden(attention: str) -> None:
+    net, x = model(attention), points(3, 4, 3, dtype=torch.float32)
+    mask = torch.ones(3, 4, dtype=torch.bool)
+    mask[0] = False
+    for case in (1, 2):
+        found, alone = attention_maps(net, x, mask, case=case), attention_maps(net, x[case : case + 1])
+        assert [each.points for each in found] == [(4, 4)] * 2
+        for one, other in zip(found, alone, strict=True):
+            torch.testing.assert_close(
+                torch.tensor(one.heads), torch.tensor(other.heads), rtol=1e-3, atol=1e-5
+            )
+        patterns = head_patterns(net, x, mask, layer=0, case=case).entries
+        torch.testing.assert_close(patterns, head_patterns(net, x[case : case + 1], layer=0).entries)
+    for read in (attention_maps, head_patterns):
+        with pytest.raises(
+            BadInput, match=rf"{read.__name__}: case 0 at 'blocks.[01].attention' has no real"
+        ):
+            read(net, x, mask, case=0)

@@ -50,6 +50,7 @@ def test_a_perfect_ranking_scores_one_wherever_junk_stands(
 def test_queries_without_a_relevant_item_are_left_out() -> None:
     order = torch.tensor([[0, 1], [0, 1]])
     relevant = torch.tensor([[False, True], [False, False]])
+    assert mean_average_precision(order.int(), relevant) == mean_average_precision(order, relevant)
     assert mean_average_precision(order, relevant) == mean_average_precision(order[:1], relevant[:1]) == 0.25
 
 
@@ -63,6 +64,7 @@ ORDER, RELEVANT = torch.tensor([[0, 1, 2]]), torch.tensor([[True, False, True]])
         (ORDER, RELEVANT, RELEVANT, BadInput, "item 0 is both relevant and junk to query 0"),
         (ORDER, RELEVANT.int(), None, BadInput, "`relevant` is torch.int32, expected torch.bool"),
         (ORDER + 1, RELEVANT, None, BadInput, "does not hold places from 0 to 2 alone"),
+        (ORDER.bool(), RELEVANT, None, BadInput, "does not hold places from 0 to 2 alone"),
         (ORDER.double(), RELEVANT, None, BadInput, "does not hold places from 0 to 2 alone"),
         (ORDER.clamp_max(1), RELEVANT, None, BadInput, "`order` holds an item twice in one ranking"),
         (ORDER.repeat(2, 1), RELEVANT, None, ShapeError, "axis `q` is 2 in `order` but 1 in `relevant`"),

@@ -344,3 +344,21 @@ def test_a_long_record_is_plain_json() -> None:
     assert json.loads(json.dumps(made)) == made
     assert made["layers"][0]["known"] == 4
     assert len(made["layers"][0]["heads"][0]) == 30
+
+
+@pytest.mark.parametrize("attention", ["primal+", "primal", "softmax", "rpc"])
+def test_a_case_that_a_mask_hides_is_no_case(attention: str) -> None:
+    model = SequenceClassifier(
+        2, channels=3, width=8, depth=2, heads=2, rank=2, landmarks=4, attention=attention
+    )
+    x, mask = points(3, 5, 3, dtype=torch.float32), torch.ones(3, 5, dtype=torch.bool)
+    mask[0] = False
+    for found, wanted in zip(spectra(model, x, mask), spectra(model, x[1:], mask[1:]), strict=True):
+        torch.testing.assert_close(
+            torch.tensor(found.heads), torch.tensor(wanted.heads), rtol=1e-4, atol=1e-5
+        )
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.int64])
+def test_effective_rank_of_large_values_in_few_bits(kind: torch.dtype) -> None:
+    assert effective_rank(torch.full((300,), 300).to(kind)).item() == pytest.approx(300, rel=1e-4)

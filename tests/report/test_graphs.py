@@ -8,6 +8,7 @@ import pytest
 from kernelhead import records
 from kernelhead.errors import BadInput
 from kernelhead.report import write_report
+from kernelhead.report.charts import PALETTE
 from kernelhead.report.graphs import check_graph, drawn, pictures
 
 HEAD: dict[str, Any] = {
@@ -26,6 +27,8 @@ def test_every_end_has_its_mark() -> None:
     svg = drawn(HEAD, slot=2, label='a "label"')
     assert (svg.count("<line"), svg.count("<polygon"), svg.count('r="3"'), svg.count('r="5"')) == (2, 2, 1, 3)
     assert "--edge: var(--run-2)" in svg
+    # Colours begin again where there are more runs than colours.
+    assert "--edge: var(--run-1)" in drawn(HEAD, slot=len(PALETTE) + 1, label="")
     assert "&lt;a&gt;" in svg
     assert f"{'b' * 13}…" in svg
     assert "a &quot;label&quot;" in svg

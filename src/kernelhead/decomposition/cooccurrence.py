@@ -64,7 +64,7 @@ def ksvd_sparse(kernel: CooccurrenceKernel, *, rank: int | None = None, seed: in
         seed: of the first vector, which the result does not depend on beyond rounding.
 
     Raises:
-        BadInput: the rank is not between 1 and v.
+        BadInput: the rank is not between 1 and v, or a large kernel is zero everywhere.
 
     Example:
         >>> kernel = CooccurrenceKernel(np.diag([3.0, 1.0, 2.0]))
@@ -77,7 +77,7 @@ def ksvd_sparse(kernel: CooccurrenceKernel, *, rank: int | None = None, seed: in
         return ksvd_dense(kernel.pattern(torch.float64).entries, rank=rank)
     from scipy.sparse.linalg import svds
 
-    matrix = kernel.matrix
+    matrix = _with_entries("ksvd_sparse", kernel)
     _, values, right = svds(matrix, k=rank, v0=_start(size, seed), return_singular_vectors="vh")
     start = np.ascontiguousarray(right[np.argsort(-values)].T)
     # From there one round of subspace iteration gives both sides and the checks of the result.
@@ -127,6 +127,11 @@ def factor_pairs(
     who = "factor_pairs"
     if split not in SPLITS:
         raise unknown(who, "split", split, SPLITS)
+    if isinstance(kernel, Tensor):
+        check_axes(who, kernel=(kernel, "n m"))
+        if not kernel.numel():
+            raise BadInput(f"{who}: the kernel {tuple(kernel.shape)} has no entries")
+        kernel = kernel.to(torch.promote_types(kernel.dtype, torch.float32))
     if symmetric:
         left, values = _eigen(who, kernel, rank, seed)
         right = left * torch.where(values < 0, -1.0, 1.0).to(values)
@@ -176,15 +181,23 @@ def factor_within(
             "expected (n, c) and (n, n)"
         )
     _rank("factor_within", rank, points.shape[1])
-    basis, triangle = tall_qr(points)
+    wide = torch.promote_types(points.dtype, torch.float32)
     if isinstance(kernel, Tensor):
-        image = kernel @ basis
+        wide = torch.promote_types(wide, kernel.dtype)
+    points = points.to(wide)
+    basis, triangle = tall_qr(points)
+    outer, stretch, inner = torch.linalg.svd(triangle, full_matrices=False)
+    scale = inverse_or_zero(stretch)
+    # Directions without any length are no part of the span, and would take components from it.
+    some = scale > 0
+    some[:1] = True
+    basis, inverse = basis @ outer[:, some], inner.mT[:, some] * scale[some]
+    if isinstance(kernel, Tensor):
+        image = kernel.to(basis) @ basis
     else:
         image = torch.from_numpy(kernel.matrix @ basis.double().cpu().numpy()).to(points)
     found = ksvd_dense(basis.mT @ image, rank=min(rank, basis.shape[1]))
-    outer, stretch, inner = torch.linalg.svd(triangle, full_matrices=False)
-    inverse = (inner.mT * inverse_or_zero(stretch)) @ outer.mT  # of the triangle
-    # Fewer points than features: the other components are zero.
+    # Fewer directions than components: the others are zero.
     left, values, right = (
         torch.nn.functional.pad(each, (0, rank - found.rank))
         for each in (inverse @ found.left, found.values, inverse @ found.right)
@@ -220,7 +233,8 @@ def _eigen(who: str, kernel: Kernel, rank: int | None, seed: int) -> tuple[Tenso
     if not isinstance(kernel, Tensor) and count > DENSE and 2 * rank <= count:
         from scipy.sparse.linalg import eigsh
 
-        values, vectors = map(torch.from_numpy, eigsh(kernel.matrix, k=rank, v0=_start(count, seed)))
+        matrix = _with_entries(who, kernel)
+        values, vectors = map(torch.from_numpy, eigsh(matrix, k=rank, v0=_start(count, seed)))
     else:
         values, vectors = torch.linalg.eigh(
             kernel if isinstance(kernel, Tensor) else kernel.pattern(torch.float64).entries
@@ -235,6 +249,13 @@ def _dealt(side: Tensor, groups: int, split: str) -> Tensor:
     parts = (groups, -1) if split == "block" else (-1, groups)
     dealt = side.unflatten(-1, parts)
     return dealt.transpose(0, 1) if split == "block" else dealt.permute(2, 0, 1)
+
+
+def _with_entries(who: str, kernel: CooccurrenceKernel) -> Any:
+    """The sparse matrix of a kernel, for iterations that would not begin without an entry."""
+    if not kernel.matrix.count_nonzero():
+        raise BadInput(f"{who}: the kernel of {kernel.vocabulary} words is zero everywhere")
+    return kernel.matrix
 
 
 def _rank(who: str, rank: int | None, most: int) -> int:

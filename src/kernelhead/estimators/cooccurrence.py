@@ -1,6 +1,7 @@
 """Vectors of words from co-occurrence, with scikit-learn's interface and gensim's way to look them up."""
 
 from collections.abc import Iterable, Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ class CooccurrenceEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
             raise BadInput(
                 f"CooccurrenceEmbedding: width is {self.width}, expected an even one for two directions"
             )
+        if not isfinite(self.power):
+            raise BadInput(f"CooccurrenceEmbedding: power is {self.power!r}, expected a finite number")
         if isinstance(X, Iterable) and iter(X) is X:
             raise BadInput(
                 f"CooccurrenceEmbedding: got a {type(X).__name__}, which can be read once only; expected "
@@ -133,9 +136,10 @@ class CooccurrenceEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
     def transform(self, X: Any) -> NDArray[np.float32]:  # noqa: N803
         """The mean vector of each sentence, (sentences, width); zero where no word has a vector."""
         check_is_fitted(self)
+        width = self.vectors_.shape[1]
         places = [[self._places[word] for word in sentence if word in self] for sentence in read_sentences(X)]
-        means = [self.vectors_[each].mean(0) if each else np.zeros(self.width, np.float32) for each in places]
-        return np.stack(means) if means else np.zeros((0, self.width), np.float32)
+        means = [self.vectors_[each].mean(0) if each else np.zeros(width, np.float32) for each in places]
+        return np.stack(means) if means else np.zeros((0, width), np.float32)
 
     def __contains__(self, word: object) -> bool:
         """Whether a word has a vector."""
@@ -204,7 +208,7 @@ class CooccurrenceEmbedding(ClassNamePrefixFeaturesOutMixin, TransformerMixin, B
 
         def write(temporary: Path) -> None:
             with temporary.open("w", encoding="utf-8", newline="\n") as file:
-                file.write(f"{len(self.words_)} {self.width}\n")
+                file.write(f"{len(self.words_)} {self.vectors_.shape[1]}\n")
                 # numpy writes the shortest digits that give the same float32 again.
                 for word, row in zip(self.words_, self.vectors_.astype(str), strict=True):
                     file.write(f"{word} {' '.join(row)}\n")

@@ -171,7 +171,7 @@ class Reranker(BaseEstimator):  # type: ignore[misc]
             torch.from_numpy(np.ascontiguousarray(check_array(side, dtype=np.float32)))
             for side in (query[None] if query.ndim == 1 else query, database)
         )
-        places = None if own is None else torch.as_tensor(np.atleast_1d(own))
+        places = None if own is None else torch.as_tensor(_whole(own))
         found = rerank(self.model_, points, items, self.k if k is None else k, own=places, **self._moves())
         return found.order.numpy(), found.scores.numpy()
 
@@ -220,3 +220,9 @@ class Reranker(BaseEstimator):  # type: ignore[misc]
 
     def _moves(self) -> dict[str, Any]:
         return {"sides": self.sides, "neighbours": self.neighbours, "alpha": self.alpha}
+
+
+def _whole(places: Any) -> NDArray[Any]:
+    """Places in one row, whole numbers of any size as those of 64 bits."""
+    found = np.atleast_1d(places)
+    return found.astype(np.int64) if found.dtype.kind in "iu" else found

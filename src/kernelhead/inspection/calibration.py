@@ -53,7 +53,7 @@ def brier_score(scores: Tensor, y: Tensor) -> float:
         0.5
     """
     chances = _chances("brier_score", scores, y)
-    return float((chances - F.one_hot(y, chances.shape[1])).square().sum(1).mean())
+    return float((chances - F.one_hot(y.long(), chances.shape[1])).square().sum(1).mean())
 
 
 def negative_log_likelihood(scores: Tensor, y: Tensor) -> float:
@@ -70,7 +70,7 @@ def negative_log_likelihood(scores: Tensor, y: Tensor) -> float:
         0.6931
     """
     _chances("negative_log_likelihood", scores, y)
-    return float(F.cross_entropy(scores.detach().double(), y))
+    return float(F.cross_entropy(scores.detach().double(), y.long()))
 
 
 def _chances(who: str, scores: Tensor, y: Tensor) -> Tensor:
@@ -79,7 +79,7 @@ def _chances(who: str, scores: Tensor, y: Tensor) -> Tensor:
     if len(y) == 0:
         raise BadInput(f"{who}: `scores` {tuple(scores.shape)} holds no case")
     least, most = int(y.min()), int(y.max())
-    if y.is_floating_point() or least < 0 or most >= scores.shape[1]:
+    if y.is_floating_point() or y.dtype == torch.bool or least < 0 or most >= scores.shape[1]:
         raise BadInput(
             f"{who}: `y` is {y.dtype} from {least} to {most}, "
             f"expected whole numbers from 0 to {scores.shape[1] - 1}"

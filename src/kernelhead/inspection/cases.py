@@ -1,8 +1,8 @@
 """Run a model on a batch and hand out what every attention got, case by case and without padding."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import torch
@@ -24,13 +24,34 @@ class Calls:
 
     Attributes:
         site: the attention.
-        cases: what a softmax core got, one case each and real points only.
+        cases: what a softmax core got, one case each and real points only; cases without any are left out.
         recorded: what any other attention of kernelhead did, call by call; empty where `cases` is not.
+        numbers: which case of the batch each of `cases` is, later calls counted on.
+        count: how many cases the batch has, those without a real point too.
     """
 
     site: Site
     cases: list[Sides]
     recorded: list[Attended]
+    numbers: list[int] = field(default_factory=list)
+    count: int = 0
+
+    def case(self, who: str, number: int) -> Sides:
+        """What a softmax core got for a case of the batch.
+
+        Raises:
+            BadInput: there is no such case, or it has no real point.
+        """
+        if not 0 <= number < self.count:
+            raise BadInput(f"{who}: case is {number}, expected one of {self.count} at {self.site.path!r}")
+        if number not in self.numbers:
+            raise no_point(who, number, self.site.path)
+        return self.cases[self.numbers.index(number)]
+
+
+def no_point(who: str, case: int, path: str) -> BadInput:
+    """What is said of a case that a mask hides."""
+    return BadInput(f"{who}: case {case} at {path!r} has no real point")
 
 
 def calls_of(who: str, model: nn.Module, batch: Batch, mask: Tensor | None = None) -> list[Calls]:
@@ -73,8 +94,13 @@ def calls_of(who: str, model: nn.Module, batch: Batch, mask: Tensor | None = Non
                 recorded = [*map(_of_real_queries, recorded, sides[site.path])]
             found.append(Calls(site, [], recorded))
         elif site.path in sides:
-            cases = [case for call in sides[site.path] for case in real_cases(call, cross=site.cross)]
-            found.append(Calls(site, cases, []))
+            cases, numbers, count = [], [], 0
+            for call in sides[site.path]:
+                for number, case in _numbered(call, site.cross):
+                    cases.append(case)
+                    numbers.append(count + number)
+                count += len(call.query)
+            found.append(Calls(site, cases, [], numbers, count))
     found = [each for each in found if each.cases or each.recorded]
     if not found:
         paths = [site.path for site in sites]
@@ -100,6 +126,11 @@ def real_cases(sides: Sides, *, cross: bool = False) -> list[Sides]:
         >>> [case.query.shape for case in real_cases(Sides(x, x, x, mask, False, 0.5))]
         [torch.Size([1, 1, 2, 4])]
     """
+    return [case for _, case in _numbered(sides, cross)]
+
+
+def _numbered(sides: Sides, cross: bool) -> Iterator[tuple[int, Sides]]:
+    """The cases with a real point, each with its number in the call."""
     (b, _, n, _), m = sides.query.shape, sides.key.shape[-2]
     real = torch.ones(b, m, dtype=torch.bool, device=sides.key.device) if sides.mask is None else sides.mask
     bias = sides.bias
@@ -108,13 +139,13 @@ def real_cases(sides: Sides, *, cross: bool = False) -> list[Sides]:
         bias = bias.expand(b, bias.shape[1], n, m)
         real = real & (bias > lowest(bias)).flatten(1, 2).any(1)
     own = not cross and (n == m or (sides.causal and n < m))
-    found = []
     for case, keys in enumerate(real):
         queries = keys[m - n :] if own else keys.new_ones(n)
         if not (queries.any() and keys.any()):
             continue
         query, key, value = (side[case : case + 1] for side in (sides.query, sides.key, sides.value))
-        found.append(
+        yield (
+            case,
             Sides(
                 query[:, :, queries],
                 key[:, :, keys],
@@ -123,9 +154,8 @@ def real_cases(sides: Sides, *, cross: bool = False) -> list[Sides]:
                 sides.causal,
                 sides.scale,
                 None if bias is None else bias[case : case + 1, :, queries][..., keys],
-            )
+            ),
         )
-    return found
 
 
 def _of_real_queries(call: Attended, given: Sides) -> Attended:

@@ -17,6 +17,8 @@ MEASURES = ("spearman", "pearson", "cka")
 CENTRES = ("row", "none")
 # What families call the map from joined heads back to the width.
 OUTPUTS = ("out", "out_proj", "proj", "o_proj", "c_proj", "dense")
+# And the norm before the scores of words.
+NORMS = ("final_norm", "ln_f", "norm", "final_layer_norm", "final_layernorm")
 
 Unembed = Callable[[Tensor], Tensor]
 
@@ -135,8 +137,9 @@ def read_circuits(model: nn.Module, words: Tensor, *, unembed: Unembed | None = 
 def unembedding(model: nn.Module, words: Tensor) -> Unembed:
     """How a language model turns features into scores of some words, as a linear map.
 
-    The gain of a last norm belongs to it and its mean is taken out, its division is not: it is one number a
-    text, and changes no order.
+    The gain of a last norm belongs to it, and that it takes the mean out; its division does not: it is one
+    number a text, and changes no order. The norm is looked for under the names that families give it
+    (`NORMS`), in the model, in its base model and in the decoder of that.
 
     Raises:
         BadInput: the model has neither `get_output_embeddings` nor `head` nor `embedding`.
@@ -155,11 +158,46 @@ def unembedding(model: nn.Module, words: Tensor) -> Unembed:
     if found is None:
         raise BadInput(f"unembedding: {type(model).__name__} has no embeddings that score words")
     weight = found.weight.detach()[words].float()
-    norm = getattr(model, "final_norm", None)
-    if isinstance(norm, nn.LayerNorm):
-        weight = weight * norm.weight.detach().float()
-        weight = weight - weight.mean(-1, keepdim=True)
+    norm = _last_norm(model, weight.shape[-1])
+    if norm is not None:
+        gain, centred = _gain(norm, weight)
+        weight = weight * gain
+        if centred:
+            weight = weight - weight.mean(-1, keepdim=True)
     return lambda features: features.float() @ weight.mT
+
+
+def _last_norm(model: nn.Module, width: int) -> nn.Module | None:
+    """The norm that features of a width pass before they are scored, where one is known by name."""
+    base = getattr(model, "base_model", model)
+    for holder in (model, base, getattr(base, "decoder", None)):
+        for name in NORMS:
+            found = getattr(holder, name, None)
+            weight = getattr(found, "weight", None)
+            plain = isinstance(found, nn.LayerNorm) and found.normalized_shape == (width,)
+            if plain or (isinstance(weight, Tensor) and weight.shape == (width,)):
+                return found
+    return None
+
+
+@torch.no_grad()
+def _gain(norm: nn.Module, like: Tensor) -> tuple[Tensor, bool]:
+    """By what a norm multiplies features, and whether it takes their mean out, seen from what it does."""
+    if isinstance(norm, nn.LayerNorm):
+        known = torch.ones_like(like[0]) if norm.weight is None else norm.weight.detach().float()
+        return known, True
+    weight: Any = norm.weight
+    even = torch.ones(like.shape[-1], dtype=weight.dtype, device=weight.device)
+    swung = torch.where(torch.arange(len(even), device=even.device) % 2 == 0, even, -even)
+
+    def passed(points: Tensor) -> Tensor:
+        """Without what is added to all points alike."""
+        return (norm(points) - norm(-points)).float() / 2
+
+    centred = bool(passed(even).abs().max() < 1e-3 * passed(swung).abs().max())
+    points = (swung - swung.mean() if centred else swung).float()
+    gain = passed(swung) / points * points.square().mean().sqrt()
+    return gain.to(like.device), centred
 
 
 def compare_kernels(

@@ -147,6 +147,7 @@ def bures_distance(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_c
 
     Raises:
         ShapeError: sizes do not fit.
+        BadInput: a number is not finite.
 
     Example:
         >>> zero, one = torch.zeros(2), torch.eye(2)
@@ -156,6 +157,8 @@ def bures_distance(mean: Tensor, covariance: Tensor, other_mean: Tensor, other_c
     sides = {"mean": (mean, "d"), "covariance": (covariance, "d e"), "other_mean": (other_mean, "d")}
     check_axes("bures_distance", **sides, other_covariance=(other_covariance, "d e"))
     check_axes("bures_distance", covariance=(covariance, "d d"))
+    check_points("bures_distance", **{name: side for name, (side, _) in sides.items()})
+    check_points("bures_distance", other_covariance=other_covariance)
     mean, covariance, other_mean, other_covariance = (
         each.detach().double().cpu() for each in (mean, covariance, other_mean, other_covariance)
     )
@@ -171,7 +174,7 @@ def bures_difficulty(x: Tensor, labels: Tensor) -> float:
     Shapes: x (n, d), labels (n,).
 
     Raises:
-        BadInput: fewer than two classes, or a class of fewer than two points.
+        BadInput: fewer than two classes, a class of fewer than two points, or a number that is not finite.
         ShapeError: not one label a point.
 
     Example:
@@ -180,6 +183,7 @@ def bures_difficulty(x: Tensor, labels: Tensor) -> float:
         10.0
     """
     check_axes("bures_difficulty", x=(x, "n d"), labels=(labels, "n"))
+    check_points("bures_difficulty", x=x)
     x, labels = x.detach().double().cpu(), labels.cpu()
     normals = []
     for label in labels.unique():

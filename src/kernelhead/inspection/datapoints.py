@@ -222,8 +222,8 @@ def delete_until_change(
         seed: names the draw.
 
     Raises:
-        BadInput: the row is not in the table, or with a context not beyond it, there is no such column, or an
-            allowance is not above 0.
+        BadInput: the row is not in the table, or with a context not beyond it, there is no such column, an
+            allowance is not above 0, `least` is no share, or the prediction is not finite.
 
     Example:
         >>> from kernelhead.models import TableModel
@@ -239,6 +239,8 @@ def delete_until_change(
     for name, share in (("each", each), ("total", total), ("growth", growth)):
         if not share > 0:
             raise BadInput(f"{who}: {name} is {share!r}, expected a number above 0")
+    if not 0 <= least <= 1:
+        raise BadInput(f"{who}: least is {least!r}, expected a share from 0 to 1")
     source = generator(seed)
     _check_beyond(who, [row], context)
     kept = [other for other in range(context or len(values)) if other != row]
@@ -248,6 +250,8 @@ def delete_until_change(
         index = torch.tensor([*others, row], device=values.device)
         seen = len(others) if context is not None and others else None
         made: Tensor = model(values[None, index], missing[None, index], context=seen)[target][0, -1]
+        if not bool(made.isfinite().all()):
+            raise BadInput(f"{who}: the prediction of row {row} from {len(others)} others is not finite")
         return made.softmax(-1) if categorical[target] else made
 
     with evaluating(model):
@@ -295,7 +299,7 @@ def _shuffled(
     owner: Tensor, values: Tensor, missing: Tensor, source: torch.Generator, row: int, count: int
 ) -> tuple[Tensor, Tensor]:
     """A table with every column permuted over the first `count` rows, but for one row."""
-    others = torch.tensor([other for other in range(count) if other != row])
+    others = torch.tensor([other for other in range(count) if other != row], dtype=torch.int64)
     order = torch.arange(len(values)).repeat(missing.shape[-1], 1)  # (a, r)
     for column in order:
         column[others] = others[torch.randperm(len(others), generator=source)]
@@ -305,7 +309,7 @@ def _shuffled(
 
 def _check_table(who: str, values: Tensor, missing: Tensor, rows: Sequence[int]) -> None:
     check_axes(who, values=(values, "r v"), missing=(missing, "r a"))
-    if not rows or not all(0 <= row < len(values) for row in rows):
+    if not len(rows) or not all(0 <= row < len(values) for row in rows):
         raise BadInput(f"{who}: rows are {list(rows)}, expected one or more from 0 to {len(values) - 1}")
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput, Degenerate
-from kernelhead.inspection.cases import Batch, Calls, calls_of
+from kernelhead.inspection.cases import Batch, Calls, calls_of, no_point
 from kernelhead.inspection.causal import attention_graph, graph_baselines, skeleton_f1
 from kernelhead.inspection.graphs import AncestralGraph
 from kernelhead.nn.tape import _without_wrappers
@@ -95,9 +95,7 @@ def head_patterns(
     calls = found[layer]
     path = _without_wrappers(calls.site.path)
     if calls.cases:
-        if not 0 <= case < len(calls.cases):
-            raise BadInput(f"{who}: case is {case}, expected one of {len(calls.cases)} at {path!r}")
-        sides = calls.cases[case]
+        sides = calls.case(who, case)
         wide = replace(sides, query=sides.query.double(), key=sides.key.double(), value=sides.value.double())
         heads, coordinates = wide.value.shape[1], wide.value.shape[3]
         return HeadPatterns(path, wide.pattern().matrix()[0], wide.value[0], heads * coordinates)
@@ -247,6 +245,8 @@ def _recorded(who: str, path: str, calls: Calls, case: int) -> HeadPatterns:
         raise BadInput(f"{who}: case is {case}, expected one of {len(cases)} at {path!r}")
     entries = cases[case]
     rows = entries.abs().sum((0, 2)) > 0
+    if not bool(rows.any()):
+        raise no_point(who, case, path)
     entries = entries[:, rows]
     if len(rows) == entries.shape[2]:
         entries = entries[:, :, rows]

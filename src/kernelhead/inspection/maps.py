@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput
-from kernelhead.inspection.cases import Batch, Calls, calls_of
+from kernelhead.inspection.cases import Batch, Calls, calls_of, no_point
 from kernelhead.inspection.leading import SoftmaxProducts
 from kernelhead.nn.tape import _without_wrappers
 from kernelhead.pattern import Dense, Factored, Pattern
@@ -76,7 +76,7 @@ def map_record(found: list[LayerMap], *, data: str, case: int) -> dict[str, Any]
 
 
 def _of_softmax(calls: Calls, case: int, cells: int) -> tuple[tuple[int, int], Tensor]:
-    sides = calls.cases[_checked(case, len(calls.cases), calls)]
+    sides = calls.case("attention_maps", case)
     products = SoftmaxProducts(sides)
     heads, n, m = products.shape
     right = _means(m, cells).to(products.key)
@@ -87,7 +87,12 @@ def _of_tape(calls: Calls, case: int, cells: int) -> tuple[tuple[int, int], Tens
     patterns = [each for call in calls.recorded if call.pattern is not None for each in _cases(call.pattern)]
     if not patterns:
         raise BadInput(f"attention_maps: {calls.site.kind} at {calls.site.path!r} recorded no pattern")
-    pattern = patterns[_checked(case, len(patterns), calls)]
+    if not 0 <= case < len(patterns):
+        path = _without_wrappers(calls.site.path)
+        raise BadInput(f"attention_maps: case is {case}, expected one of {len(patterns)} at {path!r}")
+    pattern = patterns[case]
+    if not _alive(pattern) and any(map(_alive, patterns)):
+        raise no_point("attention_maps", case, calls.site.path)
     if isinstance(pattern, Factored):
         left, right = _real(pattern.left), _real(pattern.right)
         pooled = (_means(left.shape[-2], cells).to(left).mT @ left) * pattern.values.unsqueeze(-2)
@@ -124,8 +129,6 @@ def _means(points: int, cells: int) -> Tensor:
     return means / means.sum(0)
 
 
-def _checked(case: int, count: int, calls: Calls) -> int:
-    if not 0 <= case < count:
-        path = _without_wrappers(calls.site.path)
-        raise BadInput(f"attention_maps: case is {case}, expected one of {count} at {path!r}")
-    return case
+def _alive(pattern: Pattern) -> bool:
+    """Whether any row of it does not vanish, which all do where no point is real."""
+    return bool((pattern.entries if isinstance(pattern, Dense) else pattern.left).any())

@@ -83,8 +83,10 @@ def _places(who: str, order: Tensor, relevant: Tensor, junk: Tensor | None) -> t
     both = (relevant & junk).nonzero()
     if len(both):
         raise BadInput(f"{who}: item {int(both[0, 1])} is both relevant and junk to query {int(both[0, 0])}")
-    if order.is_floating_point() or (order.numel() and not 0 <= order.min() <= order.max() < sizes["m"]):
+    whole = not order.is_floating_point() and order.dtype != torch.bool
+    if not whole or (order.numel() and not 0 <= order.min() <= order.max() < sizes["m"]):
         raise BadInput(f"{who}: `order` does not hold places from 0 to {sizes['m'] - 1} alone")
+    order = order.long()
     ranked = torch.zeros(relevant.shape, dtype=torch.int64, device=order.device)
     if (ranked.scatter_add(1, order, torch.ones_like(order)) > 1).any():
         raise BadInput(f"{who}: `order` holds an item twice in one ranking")

@@ -56,12 +56,13 @@ class LayerSpectrum:
 def effective_rank(values: Tensor) -> Tensor:
     r"""$\exp(-\sum_i p_i \log p_i)$ with $p_i = \sigma_i / \sum_j \sigma_j$; k for k equal values.
 
-    Shapes: values (... k), not negative; returns (...), zero where all values are.
+    Shapes: values (... k), not negative; returns (...), zero where all values are, in float32 or better.
 
     Example:
         >>> effective_rank(torch.ones(4))
         tensor(4.)
     """
+    values = values.to(torch.promote_types(values.dtype, torch.float32))
     total = values.sum(-1, keepdim=True)
     share = values / total.clamp_min(torch.finfo(values.dtype).tiny)
     return torch.special.entr(share).sum(-1).exp() * (total.squeeze(-1) > 0)
@@ -138,7 +139,9 @@ def spectra(
             values = [_values(case, count, longest) for case in calls.cases]
         else:
             values = [each for call in calls.recorded for each in _recorded_values(calls, call, learned)]
-        found.append(_spectrum(_without_wrappers(calls.site.path), calls.site.kind, values))
+        # A case without a real point has no value above zero on the tape, and is no case elsewhere.
+        alive = [each for each in values if bool(each.leading.any())]
+        found.append(_spectrum(_without_wrappers(calls.site.path), calls.site.kind, alive or values))
     return found
 
 

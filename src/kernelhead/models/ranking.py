@@ -373,7 +373,9 @@ def _checked(who: str, query: Tensor, database: Tensor, own: Tensor | None) -> t
         raise BadInput(f"{who}: the database {tuple(database.shape)} holds no item")
     if own is not None:
         check_axes(who, query=(query, "q d"), own=(own, "q"))
-        if own.is_floating_point() or (len(own) and not 0 <= own.min() <= own.max() < len(database)):
+        if own.dtype not in (torch.int32, torch.int64) or (
+            len(own) and not 0 <= own.min() <= own.max() < len(database)
+        ):
             raise BadInput(f"{who}: `own` does not hold places from 0 to {len(database) - 1} alone")
     return unit_rows(query), unit_rows(database)
 

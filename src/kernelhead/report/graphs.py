@@ -7,6 +7,7 @@ from math import cos, hypot, pi, sin
 from typing import Any
 
 from kernelhead.errors import BadInput
+from kernelhead.report.charts import PALETTE
 
 SIZE, RING, DISC = 320.0, 104.0, 5.0  # of the picture, of the circle of points, of a point
 CIRCLE, HEAD = 1, 2
@@ -37,7 +38,7 @@ def drawn(head: Mapping[str, Any], *, slot: int, label: str) -> str:
     parts += [_point(x, y, str(name)) for (x, y), name in zip(places, names, strict=True)]
     return (
         f'<svg viewBox="0 0 {SIZE:g} {SIZE:g}" role="img" aria-label="{escape(label)}" '
-        f'class="graph" style="--edge: var(--run-{slot})">{"".join(parts)}</svg>'
+        f'class="graph" style="--edge: var(--run-{slot % len(PALETTE)})">{"".join(parts)}</svg>'
     )
 
 

@@ -123,6 +123,7 @@ def _read(folder: Path) -> Run:
         *(records.read_json(path) if path.exists() else {} for path in paths),
     )
     result, spectrum, maps, kpca, flow, graph, transport = map(str, paths)
+    _check_numbers(run.config, _AT_END, str(folder / records.CONFIG))
     for number, line in enumerate(run.metrics, start=1):
         _check_numbers(line, _PER_EPOCH, f"{folder / records.METRICS}, line {number}")
         if line.get("epoch") is None:

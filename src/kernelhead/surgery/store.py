@@ -16,6 +16,7 @@ from kernelhead import __version__
 from kernelhead.errors import BadInput, CheckpointError, KernelheadError
 from kernelhead.nn.cores import AbstractCore, core_of
 from kernelhead.nn.store import read_tensors, write_tensors
+from kernelhead.records import plain
 from kernelhead.surgery.graft import CHILD, Planned, described, grafts, like, place, restore
 from kernelhead.surgery.report import Graft, Report
 from kernelhead.surgery.sites import sites_for
@@ -69,7 +70,7 @@ def save(model: nn.Module, file: str | Path, *, whole: bool = False) -> None:
         "whole": whole,
         "grafts": [{**asdict(each), **_sizes(model, each)} for each in found.values()],
     }
-    write_tensors(Path(file), kept, {_KEY: json.dumps(manifest)})
+    write_tensors(Path(file), kept, {_KEY: json.dumps(manifest, default=plain)})
 
 
 def load(host: nn.Module, file: str | Path, *, strict: bool = True) -> Report:

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from kernelhead.errors import CheckpointError, KernelheadError
 from kernelhead.nn.store import read_tensors, write_tensors
+from kernelhead.records import plain
 
 SUM = "kernelhead.sum"  # of a file's content, where it was written with one
 Model = TypeVar("Model", bound=nn.Module)
@@ -26,7 +27,7 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) 
         CheckpointError: the file cannot be written.
     """
     # One entry: several would be written in any order, and the same content is the same file.
-    write_tensors(path, tensors, {"facts": json.dumps({**facts, SUM: _sum(tensors, facts)})})
+    write_tensors(path, tensors, {"facts": json.dumps({**facts, SUM: _sum(tensors, facts)}, default=plain)})
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -136,7 +137,7 @@ def restore_optimiser(optimiser: Optimizer, tensors: dict[str, Tensor]) -> None:
 
 def _sum(tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
     """What changes with any bit of the content of a file."""
-    total = crc32(json.dumps(facts).encode())
+    total = crc32(json.dumps(facts, default=plain).encode())
     for name in sorted(tensors):
         held = tensors[name].detach().cpu().contiguous().reshape(-1)
         about = f"{name} {held.dtype} {tuple(tensors[name].shape)}"
