@@ -4,6 +4,7 @@ import json
 import sys
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -28,6 +29,7 @@ FIRST, SECOND = "layers.0.self_attn", "layers.1.self_attn"
         (["layers"], [FIRST, SECOND]),
         ([0], [FIRST]),
         ([-1], [SECOND]),
+        ([np.int64(0)], [FIRST]),
         (lambda site: site.path.startswith("layers.0"), [FIRST]),
     ],
 )
@@ -48,13 +50,21 @@ def test_where(where: Any, paths: list[str]) -> None:
         ),
         ([2], "index 2 is out of range; found 'layers.0"),
         (lambda site: False, "matches no attention to graft; found 'layers.0"),
+        (0, "where is 0, expected 'last', 'all', a list or a function of a site"),
+        (None, "where is None, expected 'last'"),
         ([], r"where=\[\] matches no attention to graft"),
     ],
-    ids=["word", "path", "index", "function", "none"],
+    ids=["word", "path", "index", "function", "number", "nothing", "none"],
 )
 def test_no_match_is_named(where: Any, words: str) -> None:
     with pytest.raises(BadInput, match=words):
         graft(built("torch_encoder"), "softmax", where)
+
+
+def test_an_option_that_no_core_has_is_named() -> None:
+    for name in ("foo", "heads"):
+        with pytest.raises(UnknownName, match=f"graft: unknown option '{name}'"):
+            graft(built("torch_encoder"), "primal", rank=2, options={name: 1})
 
 
 def test_a_model_without_attention_is_named() -> None:
@@ -347,6 +357,7 @@ def test_data_that_is_not_for_the_model_is_said() -> None:
     for data, words in (
         (torch.zeros(2, 5, 3), r"graft: TransformerEncoderLayer cannot take a tensor \(2, 5, 3\)"),
         ("text", "graft: the batch is of type str, expected a tensor, a sequence or a mapping"),
+        (3, "graft: `data` is 3, expected a tensor, a tuple, a mapping, or several of these"),
     ):
         with pytest.raises(BadInput, match=words):
             graft(nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), "primal", rank=2, data=data)

@@ -1,6 +1,7 @@
 """fit_primal: it recovers what a primal core made, errors fall with the rank, its words."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -259,6 +260,9 @@ def test_words() -> None:
     state = copy.deepcopy(core.state_dict())
     with pytest.raises(BadInput, match="fit_primal: there is no calibration sequence"):
         fit_primal(core, [])
+    hidden = replace(sides, mask=torch.zeros(sides.query.shape[0], sides.key.shape[2], dtype=torch.bool))
+    with pytest.raises(BadInput, match="fit_primal: no calibration sequence has a point that is not hidden"):
+        fit_primal(core, [hidden])
     with pytest.raises(BadInput, match=r"fit_primal: ridge is -1\.0, expected a number from 0 on"):
         fit_primal(core, [sides], ridge=-1.0)
     with pytest.raises(BadInput, match="fit_primal: every is -1, expected a whole number of at least 0"):

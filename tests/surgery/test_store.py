@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -83,6 +84,30 @@ def test_tied_weights_are_saved_whole(tmp_path: Path) -> None:
     save(model, tmp_path / FILE, whole=True)
     load(fresh, tmp_path / FILE)
     assert torch.equal(output(fresh, inputs("bert")), output(model, inputs("bert")))
+
+
+class Counting(nn.Module):
+    """A host that keeps a number beside its weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.seen = built("torch_encoder"), 0
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"seen": self.seen}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        self.seen = state["seen"]
+
+
+def test_what_a_host_keeps_beside_tensors_stays_its_own(tmp_path: Path) -> None:
+    model, fresh = Counting(), Counting()
+    model.seen, fresh.seen = 3, 5
+    graft(model, "rpc", options={"iterations": np.int64(2), "strength": np.float32(0.5)})
+    save(model, tmp_path / FILE, whole=True)
+    load(fresh, tmp_path / FILE)
+    assert (len(grafts(fresh)), fresh.seen) == (1, 5)
+    assert fresh.encoder.layers[1].self_attn.kernelhead.options()["strength"] == 0.5
 
 
 def test_other_weights_are_taken_where_that_is_wanted(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from inspect import signature
 from typing import Any, cast
 
 import torch
@@ -20,6 +21,7 @@ from kernelhead.surgery.sites import Where, select, sites_for
 
 # The child of a host's attention module, and where its graft is remembered.
 CHILD, MARK = "kernelhead", "_kernelhead_graft"
+OPTIONS = tuple(sorted({*signature(core_of).parameters} - {"name", "heads", "head"}))  # of cores
 # What hosts call the parts that make queries, keys and values, where each has its own.
 _PARTS = {
     "query": ("query", "q_proj", "q_lin", "q_norm", "q_proj_weight"),
@@ -72,7 +74,7 @@ def graft(
     Raises:
         BadInput: nothing in the model matches, the core cannot do what a site needs, `data` is given for
             a core that cannot be fitted, or the model cannot take it.
-        UnknownName: there is no such core.
+        UnknownName: there is no such core, or no core has such an option.
 
     Example:
         >>> layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
@@ -84,6 +86,9 @@ def graft(
         raise unknown("graft", "core", to, CORES)
     if data is not None and not issubclass(CORES[to][0], PrimalCore):
         raise BadInput(f"graft: `data` fits primal cores only, not {to!r}")
+    for name in options or ():
+        if name not in OPTIONS:
+            raise unknown("graft", "option", name, OPTIONS)
     found = sites_for(model, CORES[to][0].crosses)
     chosen, skipped = select(found, where)
     given = {"rank": rank, "landmarks": landmarks, **(options or {})}
@@ -246,5 +251,10 @@ def _fit(plan: Planned, sides: Sequence[Sides]) -> Planned:
 
 
 def _batches(data: Any) -> Iterable[Any]:
-    one = isinstance(data, Tensor | Mapping | tuple)
-    return [data] if one else data
+    if isinstance(data, Tensor | Mapping | tuple):
+        return [data]
+    if not isinstance(data, Iterable):
+        raise BadInput(
+            f"graft: `data` is {data!r}, expected a tensor, a tuple, a mapping, or several of these"
+        )
+    return data

@@ -85,6 +85,8 @@ def fit_primal(
     fitted, held = _parted(sides, every)
     if not fitted:
         raise BadInput("fit_primal: there is no calibration sequence")
+    if not any(each.mask is None or bool(each.mask.any()) for each in fitted):
+        raise BadInput("fit_primal: no calibration sequence has a point that is not hidden")
     wide = deepcopy(core).double()
     before = _errors(wide, fitted)
     if not bool(before.isfinite().all()):

@@ -1,8 +1,8 @@
 """Which attentions of a model a graft is meant for."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TypeAlias
+from typing import SupportsIndex, TypeAlias
 
 from torch import nn
 
@@ -47,10 +47,10 @@ def select(found: Sequence[Site], where: Where) -> tuple[list[Site], dict[str, s
         chosen = able[-1:]
     elif where == "all":
         chosen = [*found]
-    elif isinstance(where, str):
-        raise BadInput(f"graft: where is {where!r}, expected 'last', 'all', a list or a function of a site")
     elif callable(where):
         chosen = [site for site in found if where(site)]
+    elif isinstance(where, str) or not isinstance(where, Iterable):
+        raise BadInput(f"graft: where is {where!r}, expected 'last', 'all', a list or a function of a site")
     else:
         named = {site.path for each in where for site in _named(each, found, able)}
         chosen = [site for site in found if site.path in named]
@@ -62,7 +62,8 @@ def select(found: Sequence[Site], where: Where) -> tuple[list[Site], dict[str, s
 
 
 def _named(each: str | int, found: Sequence[Site], able: Sequence[Site]) -> list[Site]:
-    if isinstance(each, int):
+    if isinstance(each, SupportsIndex):
+        each = each.__index__()
         if not -len(able) <= each < len(able):
             raise BadInput(f"graft: index {each} is out of range; found {_found(found)}")
         return [able[each]]
