@@ -1,7 +1,8 @@
 """Which cut of the points is fastest for a kernel? Times of many, the fastest first; nothing is changed.
 
 Run: python -m benchmarks.plans [KERNEL ...], on a machine with a CUDA device. What is found goes into `plan`
-of kernelhead.ops.triton.primal and the sizes of kernelhead.ops.triton.local by hand, for all shapes alike.
+of kernelhead.ops.triton.primal and the sizes of local, feedforward and lookup there by hand, for all shapes
+alike.
 """
 
 import argparse
@@ -23,6 +24,7 @@ Cell = dict[str, Any]
 # Batch, heads, points, features, components: of the arena's Image and of long sequences in `bench core`.
 SHAPES = {"Image": (256, 2, 1024, 32, 30), "long": (4, 8, 65_536, 64, 32)}
 WORKERS = 12
+ROWS = 262_144  # points of the arena's Image
 
 
 def primal_cells(kernel: str) -> list[Cell]:
@@ -53,6 +55,34 @@ def weigh_cells(kernel: str) -> list[Cell]:
     return [
         {"kernel": kernel, "step": step, "programs": programs}
         for step, programs in product((4, 8, 16), (528, 1056, 2112))
+    ]
+
+
+def feed_cells(kernel: str) -> list[Cell]:
+    """Tiles of few points and many; programs that fill a multiprocessor by themselves or beside others."""
+    cuts: tuple[tuple[int, ...], ...]
+    if kernel == "feed":
+        cuts = (32, 4, 1056), (32, 8, 528), (32, 4, 528), (16, 4, 1056), (64, 8, 528)
+    else:
+        cuts = (64, 8, 132), (32, 8, 132), (32, 4, 264), (16, 4, 264), (32, 8, 264), (16, 8, 264)
+    return [
+        {
+            "kernel": kernel,
+            "tile": tile,
+            "warps": warps,
+            "programs": programs,
+            "stages": stages,
+            "registers": 128 if warps == 8 and programs > 132 else None,
+        }
+        for (tile, warps, programs), stages in product(cuts, (1, 2, 3))
+    ]
+
+
+def gather_cells(kernel: str) -> list[Cell]:
+    """Rows that are added at a time, programs that share them, and their warps."""
+    return [
+        {"kernel": kernel, "tile": tile, "programs": programs, "warps": warps}
+        for tile, programs, warps in product((32, 64, 128), (132, 264), (4, 8))
     ]
 
 
@@ -110,11 +140,43 @@ def weigh_time(cell: Cell) -> float:
         return milliseconds(lambda: local.weigh(x, x, 15, 1, 7), rounds=1)["ms"]
 
 
+def feed_time(cell: Cell) -> float:
+    """Of rows of 64 features in float32 with 128 in the middle, products in bf16, and dropout."""
+    from kernelhead.ops.triton import feedforward
+
+    shapes = (ROWS, 64), (64,), (64,), (128, 64), (128,), (64, 128), (64,)
+    x, *weights = (drawn(*shape, seed=seed).float() for seed, shape in enumerate(shapes))
+    norm, enter, leave = (tuple(weights[at : at + 2]) for at in (0, 2, 4))
+    word = torch.tensor([77, 99], dtype=torch.int32, device="cuda")
+    cut = feedforward.Cut(
+        **{name: cell[name] for name in ("tile", "programs", "warps", "stages", "registers")}
+    )
+    how = word, 0.1, 1e-5, torch.bfloat16
+    with patch.object(feedforward, "FORWARD" if cell["kernel"] == "feed" else "BACKWARD", cut):
+        if cell["kernel"] == "feed":
+            return milliseconds(lambda: feedforward.forward(x, norm, enter, leave, *how), rounds=1)["ms"]
+        given = x, norm, enter, leave[0], word, x, *how[1:]
+        return milliseconds(lambda: feedforward.backward(*given), rounds=1)["ms"]
+
+
+def gather_time(cell: Cell) -> float:
+    """Of rows of 64 features in float32 and 256 tokens."""
+    from kernelhead.ops.triton import lookup
+
+    rows, tokens = drawn(ROWS, 64).float(), torch.arange(ROWS, device="cuda") * 40_503 % 256
+    cut = {"TILE": cell["tile"], "PROGRAMS": cell["programs"], "WARPS": cell["warps"]}
+    with patch.multiple(lookup, **cut):
+        return milliseconds(lambda: lookup.gathered(tokens, rows, 256), rounds=1)["ms"]
+
+
 KERNELS: dict[str, tuple[Callable[[str], list[Cell]], Callable[[Cell], float]]] = {
     "forward": (primal_cells, primal_time),
     "backward": (primal_cells, primal_time),
     "mix": (mix_cells, mix_time),
     "weigh": (weigh_cells, weigh_time),
+    "feed": (feed_cells, feed_time),
+    "feed-back": (feed_cells, feed_time),
+    "gather": (gather_cells, gather_time),
 }
 
 

@@ -112,9 +112,10 @@ def test_a_classifier_under_autocast(compiled: bool) -> None:
         with torch.autocast(where, kind, enabled=kind is not None):
             made = nn.functional.cross_entropy(run(tokens.to(where)), target.to(where))
         made.backward()
+        # Copies: what is cast or moved takes its gradients along.
         return [
             made.detach().cpu(),
-            *(each.grad.cpu() for each in model.parameters() if each.grad is not None),
+            *(each.grad.cpu().clone() for each in model.parameters() if each.grad is not None),
         ]
 
     net.eval()

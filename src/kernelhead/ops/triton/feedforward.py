@@ -5,25 +5,48 @@ Programs take tiles in turns and sum what gradients of weights are made of over 
 up in a fixed order, so that two runs give the same bits.
 """
 
+from dataclasses import dataclass
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-TILE, WIDER = 32, 64  # points that are made at a time, and whose gradients are
-PROGRAMS, SUMMING = 1056, 132  # of a forward pass, and of a backward one, which leaves sums for each
+
+@dataclass(frozen=True)
+class Cut:
+    """How points are shared out: see `python -m benchmarks.plans feed`.
+
+    Attributes:
+        tile: points that a program holds at once.
+        programs: that share them at the most; those of a backward pass leave sums each.
+        warps: of a program.
+        stages: tiles that are on their way at once.
+        registers: most of a thread; as many as the compiler likes if None.
+    """
+
+    tile: int
+    programs: int
+    warps: int
+    stages: int
+    registers: int | None = None
+
+
+FORWARD, BACKWARD = Cut(32, 1056, 4, 3), Cut(64, 132, 8, 3)
 KINDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 # As in `eager.thinning`.
 SPREAD = tl.constexpr(-1_640_531_535)
 FIRST = tl.constexpr(-2_048_144_789)
 SECOND = tl.constexpr(-1_028_477_387)
-# Of an error function that is right to seven digits (Abramowitz and Stegun, 7.1.26), halved.
-BEND = tl.constexpr(0.3275911 * 0.7071067811865476)
-T1, T2, T3 = tl.constexpr(0.127414796), tl.constexpr(-0.142248368), tl.constexpr(0.7107068705)
-T4, T5 = tl.constexpr(-0.7265760135), tl.constexpr(0.5307027145)
-STEEP = tl.constexpr(
-    -0.7213475204444817
-)  # of 2 to the power of a square, for e to the power of minus half of it
+# Of the share of normal numbers below m, less a half and over m: a polynomial of m^2, of which [0, FAR]
+# became [-1, 1]; with these a share is right to 4e-6.
+FAR = tl.constexpr(20.25)
+P0, P1, P2 = tl.constexpr(0.156906039), tl.constexpr(-0.0771858841), tl.constexpr(0.054637488)
+P3, P4, P5 = tl.constexpr(-0.040236976), tl.constexpr(0.0288576558), tl.constexpr(-0.0184839759)
+P6, P7, P8 = tl.constexpr(0.00965321437), tl.constexpr(-0.00607019197), tl.constexpr(0.00496270834)
+P9 = tl.constexpr(-0.00193053298)
+# Of 2 to the power of a square, for e to the power of minus half of it.
+STEEP = tl.constexpr(-0.7213475204444817)
 DENSITY = tl.constexpr(0.3989422804014327)
 
 
@@ -54,11 +77,12 @@ def _normed(points, epsilon, C: tl.constexpr):
 
 @triton.jit
 def _share(middle):
-    """The share of normal numbers below each entry m, which is what passes of it, and e^(-m^2 / 2)."""
-    near = 1.0 / (tl.abs(middle) * BEND + 1.0)
-    bell = tl.exp2(middle * middle * STEEP)
-    tail = ((((near * T5 + T4) * near + T3) * near + T2) * near + T1) * near * bell
-    return tl.where(middle >= 0, 1.0 - tail, tail), bell
+    """The share of normal numbers below each entry m, which is what passes of it, and m squared."""
+    square = middle * middle
+    near = tl.minimum(square, FAR) * (2.0 / FAR) - 1.0
+    made = ((((near * P9 + P8) * near + P7) * near + P6) * near + P5) * near + P4
+    made = (((made * near + P3) * near + P2) * near + P1) * near + P0
+    return tl.minimum(tl.maximum(made * middle + 0.5, 0.0), 1.0), square
 
 
 @triton.jit
@@ -87,8 +111,8 @@ def _forward(
         share, _ = _share(middle)
         middle *= share
         if word is not None:
-            middle = tl.where(_kept(_hashed(row.to(tl.int32), one), wide, least), middle * growth, 0.0)
-        made = tl.dot(middle.to(KIND), back, input_precision=PRECISION) + last[None, :]
+            middle = tl.where(_kept(_hashed(row.to(tl.int32), one), wide, least), middle, 0.0)
+        made = tl.dot(middle.to(KIND), back, input_precision=PRECISION) * growth + last[None, :]
         if word is not None:
             made = tl.where(_kept(_hashed(row.to(tl.int32), two), thin, least), made * growth, 0.0)
         tl.store(out + place, (points + made).to(out.dtype.element_ty), mask=real)
@@ -101,7 +125,8 @@ def _backward(
 ):  # fmt: skip
     """Gradients of the points, and what those of all weights are made of, summed over the tiles of a program.
 
-    The middle lies with its features as rows, the longer side, which fills all warps.
+    The middle lies with its features as rows, the longer side, which fills all warps. By what dropout lets
+    entries of the middle grow is left for the end, where there are fewer numbers.
     """
     feature, inner, lane = tl.arange(0, C), tl.arange(0, M), tl.arange(0, TILE)
     across = inner[:, None] * C + feature[None, :]
@@ -109,6 +134,7 @@ def _backward(
     back = tl.load(leave + feature[:, None] * M + inner[None, :]).to(KIND)  # (c, i)
     factor, offset = tl.load(scale + feature).to(tl.float32), tl.load(shift + feature).to(tl.float32)
     first = tl.load(enter_bias + inner).to(tl.float32)
+    steeply = factor * growth
     if word is not None:
         one, two = tl.load(word), tl.load(word + 1)
         wide, thin = _hashed(inner, ~one), _hashed(feature, ~two)
@@ -116,6 +142,7 @@ def _backward(
     ones = tl.full([16, TILE], 1.0, KIND)
     lasts = tl.zeros([16, C], tl.float32)
     firsts = tl.zeros([M, 16], tl.float32)
+    scales = tl.zeros([TILE, C], tl.float32)
     for tile in range(tl.program_id(0), tl.cdiv(rows, TILE), tl.num_programs(0)):
         row = tl.cast(tile, tl.int64) * TILE + lane
         real = (row < rows)[:, None]
@@ -129,29 +156,33 @@ def _backward(
             made = tl.where(_kept(_hashed(row.to(tl.int32), two), thin, least), above * growth, 0.0)
         made = made.to(KIND)
         middle = tl.dot(into, tl.trans(shown), input_precision=PRECISION) + first[:, None]  # (i, n)
-        share, bell = _share(middle)
-        steep = share + middle * bell * DENSITY
+        share, square = _share(middle)
+        steep = share + middle * tl.exp2(square * STEEP) * DENSITY
         middle *= share
         below = tl.dot(tl.trans(back), tl.trans(made), input_precision=PRECISION)
         if word is not None:
             kept = _kept(wide, _hashed(row.to(tl.int32), one), least)
-            middle, below = tl.where(kept, middle * growth, 0.0), tl.where(kept, below * growth, 0.0)
+            middle, below = tl.where(kept, middle, 0.0), tl.where(kept, below, 0.0)
         leaves = tl.dot(middle.to(KIND), made, leaves, input_precision=PRECISION)
         lasts = tl.dot(ones, made, lasts, input_precision=PRECISION)
         below = (below * steep).to(KIND)
         enters = tl.dot(below, normed.to(KIND), enters, input_precision=PRECISION)
         firsts = tl.dot(below, tl.trans(ones), firsts, input_precision=PRECISION)
-        down = tl.dot(tl.trans(below), into, input_precision=PRECISION) * factor[None, :]  # (n, c)
+        down = tl.dot(tl.trans(below), into, input_precision=PRECISION)  # (n, c)
+        # Not from `enters`, whose factors were rounded both.
+        scales += down * normed
+        down *= steeply[None, :]
         along, mean = tl.sum(down * normed, axis=1) / C, tl.sum(down, axis=1) / C
         down = (down - mean[:, None] - normed * along[:, None]) * length[:, None]
         tl.store(pull + place, (above + down).to(pull.dtype.element_ty), mask=real)
-    start = parts + tl.program_id(0) * (2 * C * M + C + M)
-    tl.store(start + across, enters)
+    start = parts + tl.program_id(0) * (2 * C * M + 2 * C + M)
+    tl.store(start + across, enters * growth)
     start += C * M
-    tl.store(start + feature[None, :] * M + inner[:, None], leaves)
+    tl.store(start + feature[None, :] * M + inner[:, None], leaves * growth)
     start += C * M
     tl.store(start + feature, tl.sum(lasts, axis=0) / 16)
-    tl.store(start + C + inner, tl.sum(firsts, axis=1) / 16)
+    tl.store(start + C + inner, tl.sum(firsts, axis=1) / 16 * growth)
+    tl.store(start + C + M + feature, tl.sum(scales, axis=0) * growth)
 
 
 def _words(dropout: float) -> tuple[int, float]:
@@ -186,9 +217,10 @@ def forward(
     c, i = x.shape[-1], len(enter[0])
     rows = x.numel() // c
     out = torch.empty_like(x)
-    _forward[(min(triton.cdiv(rows, TILE), PROGRAMS),)](
+    _forward[(min(triton.cdiv(rows, FORWARD.tile), FORWARD.programs),)](
         x, *norm, *enter, *leave, word, out, rows, epsilon, *_words(dropout),
-        KIND=KINDS[kind], PRECISION="ieee", TILE=TILE, C=c, M=i, num_warps=4,
+        KIND=KINDS[kind], PRECISION="ieee", TILE=FORWARD.tile, C=c, M=i, num_warps=FORWARD.warps,
+        num_stages=FORWARD.stages, maxnreg=FORWARD.registers,
     )  # fmt: skip
     return out
 
@@ -206,16 +238,17 @@ def backward(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of the points, and sums that those of all weights are made of, see `gradients`.
 
-    Shapes: as for `forward`; grad like x; returns (..., c) and (2 c i + c + i,).
+    Shapes: as for `forward`; grad like x; returns (..., c) and (2 c i + 2 c + i,).
     """
     c, i = x.shape[-1], len(enter[0])
     rows = x.numel() // c
     pull = torch.empty_like(x)
-    programs = min(triton.cdiv(rows, WIDER), SUMMING)
-    parts = x.new_empty((programs, 2 * c * i + c + i), dtype=torch.float32)
+    programs = min(triton.cdiv(rows, BACKWARD.tile), BACKWARD.programs)
+    parts = x.new_empty((programs, 2 * c * i + 2 * c + i), dtype=torch.float32)
     _backward[(programs,)](
         x, *norm, *enter, leave, word, grad, pull, parts, rows, epsilon, *_words(dropout),
-        KIND=KINDS[kind], PRECISION="ieee", TILE=WIDER, C=c, M=i, num_warps=8,
+        KIND=KINDS[kind], PRECISION="ieee", TILE=BACKWARD.tile, C=c, M=i, num_warps=BACKWARD.warps,
+        num_stages=BACKWARD.stages, maxnreg=BACKWARD.registers,
     )  # fmt: skip
     return pull, parts.sum(0)
 
@@ -225,10 +258,9 @@ def gradients(
 ) -> tuple[Tensor, ...]:
     """Gradients of the norm, of the first layer and of the second, weights before biases, from their sums.
 
-    Shapes: sums (2 c i + c + i,); returns (c,), (c,), (i, c), (i,), (c, i), (c,).
+    Shapes: sums (2 c i + 2 c + i,); returns (c,), (c,), (i, c), (i,), (c, i), (c,).
     """
     i, c = enter.shape
-    enters, leaves, lasts, firsts = sums.split([c * i, c * i, c, i])
-    enters, taken = enters.view(i, c), enter.to(kind).float()
-    weight = enters * norm[0] + firsts[:, None] * norm[1]
-    return (enters * taken).sum(0), firsts @ taken, weight, firsts, leaves.view(c, i), lasts
+    enters, leaves, lasts, firsts, scales = sums.split([c * i, c * i, c, i, c])
+    weight = enters.view(i, c) * norm[0] + firsts[:, None] * norm[1]
+    return scales, firsts @ enter.to(kind).float(), weight, firsts, leaves.view(c, i), lasts

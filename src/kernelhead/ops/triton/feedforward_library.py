@@ -74,7 +74,7 @@ traced_backward = torch.library.custom_op("kernelhead::feed_forward_backward", _
 
 @traced_backward.register_fake
 def _(x: Tensor, scale: Tensor, shift: Tensor, enter: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    width = 2 * enter.numel() + sum(enter.shape)
+    width = 2 * enter.numel() + sum(enter.shape) + enter.shape[1]
     return torch.empty_like(x), x.new_empty(width, dtype=torch.float32)
 
 

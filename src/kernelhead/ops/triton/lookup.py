@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kernelhead.ops.triton.parts import block_of
 
-TILE, PROGRAMS = 64, 132  # rows that are added at a time; programs that share them
+TILE, PROGRAMS, WARPS = 64, 132, 8  # rows that are added at a time; programs that share them, and theirs
 MOST = 256  # tokens of a program
 PARTS = tl.constexpr(3)  # of eight bits each, of a number in float32
 KIND = tl.bfloat16
@@ -59,6 +59,6 @@ def gathered(tokens: Tensor, grad: Tensor, vocabulary: int) -> Tensor:
     parts = grad.new_empty((programs, vocabulary, c), dtype=torch.float32)
     _gathered[(programs * blocks,)](
         tokens, grad, parts, rows, c, vocabulary, blocks,
-        KIND=KIND, TILE=TILE, BLOCK_V=block, BLOCK_C=block_of(c), num_warps=8,
+        KIND=KIND, TILE=TILE, BLOCK_V=block, BLOCK_C=block_of(c), num_warps=WARPS,
     )  # fmt: skip
     return parts.sum(0)
