@@ -32,7 +32,7 @@ class Cut:
     registers: int | None = None
 
 
-FORWARD, BACKWARD = Cut(32, 1056, 4, 3), Cut(64, 132, 8, 3)
+FORWARD, BACKWARD = Cut(32, 1056, 4, 3), Cut(64, 132, 8, 2)
 KINDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 # As in `eager.thinning`.
 SPREAD = tl.constexpr(-1_640_531_535)

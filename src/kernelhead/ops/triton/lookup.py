@@ -13,7 +13,7 @@ from torch import Tensor
 
 from kernelhead.ops.triton.parts import block_of
 
-TILE, PROGRAMS, WARPS = 64, 132, 8  # rows that are added at a time; programs that share them, and theirs
+TILE, PROGRAMS, WARPS = 32, 264, 4  # rows that are added at a time; programs that share them, and theirs
 MOST = 256  # tokens of a program
 PARTS = tl.constexpr(3)  # of eight bits each, of a number in float32
 KIND = tl.bfloat16
