@@ -325,7 +325,7 @@ def _costs(page: Page, rows: Sequence[Row], protocol: str) -> Iterator[str]:
                 )
             ),
             *(_mean([row["figures"] for row in group], figure) for figure in page.beside),
-            ", ".join(sorted({_where(row) for row in group if row.get("machine")})) or NONE,
+            "; ".join(sorted({_where(row) for row in group if row.get("machine")})) or NONE,
         )
 
 
