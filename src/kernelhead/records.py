@@ -129,6 +129,12 @@ def read_lines(path: Path) -> list[dict[str, Any]]:
 def plain(value: object) -> Any:
     """What JSON holds in place of a number of numpy's.
 
+    Args:
+        value: that JSON does not hold as it is.
+
+    Raises:
+        TypeError: nor is it such a number.
+
     Example:
         >>> json.dumps({"rank": np.int64(3)}, default=plain)
         '{"rank": 3}'
