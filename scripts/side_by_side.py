@@ -1,12 +1,13 @@
 """Jobs of several fields in processes side by side, until a time is over; needs no command line's extra.
 
-    python scripts/side_by_side.py PLAN OUT [--workers 2] [--seconds 600] [--commit SHA]
+    python scripts/side_by_side.py PLAN OUT [--workers 2] [--seconds 600] [--commit SHA] [--progress FOLDER]
 
 PLAN is a JSON object with a list of `tasks`, begun in their order: {"field": "lra", "seeds": [0, 1],
 "only": ["Text", "primal"], "root": "data"}, and where wanted "protocol", "together", "keep" and "change",
 settings in place of the recipe's. A task is a process that runs its jobs one after another into
 OUT/FIELD.json; what is done there is not run again. What runs when the time is over is ended, and its running
-job is lost. On a GPU start NVIDIA's multi-process service first.
+job is lost, but for what it left in a folder of `--progress`, from where the same plan goes on (not with
+"together"). On a GPU start NVIDIA's multi-process service first.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from typing import Any
 
 from kernelhead.errors import BadInput, KernelheadError
 from kernelhead.records import read_json
-from kernelhead.training.fields import jobs_of, runner_of, standing
+from kernelhead.training.fields import check_resumes, jobs_of, runner_of, standing
 from kernelhead.training.grid import Task, rows_here
 from kernelhead.training.grid import commit as commit_of
 from kernelhead.training.ledger import DONE, Ledger
@@ -47,7 +48,7 @@ def read_plan(path: Path) -> list[Asked]:
     return list(tasks)
 
 
-def run_task(task: Asked, out: Path, commit: str | None, workers: int) -> None:
+def run_task(task: Asked, out: Path, commit: str | None, workers: int, progress: Path | None) -> None:
     """The jobs of a task in this process, each row into the ledger as it is done."""
     root, keep = (Path(task[name]) if name in task else None for name in ("root", "keep"))
     field, protocol, together = task["field"], task.get("protocol", "clean"), task.get("together", 1)
@@ -60,9 +61,14 @@ def run_task(task: Asked, out: Path, commit: str | None, workers: int) -> None:
         if job.seed in task["seeds"]
     ]
     ledger, todo = Ledger(out / f"{field}.json"), [job for job, at in standing(jobs, out=out) if at != DONE]
-    shared = Task(runner_of(field, root, keep), 1, commit or commit_of(), together, workers)
+    if progress is not None:
+        check_resumes(field)
+        if together > 1:
+            raise BadInput(f"together is {together}, and jobs in one process leave no progress")
+    shared = Task(runner_of(field, root, keep), 1, commit or commit_of(), together, workers, progress)
     for job, row in rows_here(shared, todo):
         ledger.add(row)
+        shared.forget(job, row)
         figures = {name: round(value, 4) for name, value in row["figures"].items()}
         print(f"{job.key}, {row['seconds']:.0f} s: {row['error'] or figures}", flush=True)
 
@@ -101,17 +107,19 @@ def main() -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--commit", help="of the rows, where there is no repository")
+    parser.add_argument("--progress", type=Path, help="folder where running jobs leave how far they are")
     parser.add_argument(ONE, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     words = [str(asked.plan), str(asked.out), "--workers", str(asked.workers)]
     words += [] if asked.commit is None else ["--commit", asked.commit]
+    words += [] if asked.progress is None else ["--progress", str(asked.progress)]
     try:
         if asked.workers < 1:
             raise BadInput(f"workers is {asked.workers}, expected a whole number of at least 1")
         if asked.one is None:
             asked.out.mkdir(parents=True, exist_ok=True)
             return min(run_all(read_plan(asked.plan), words, asked.workers, asked.seconds), 1)
-        run_task(json.loads(asked.one), asked.out, asked.commit, asked.workers)
+        run_task(json.loads(asked.one), asked.out, asked.commit, asked.workers, asked.progress)
     except (KernelheadError, OSError) as error:
         print(f"side_by_side: {error}", file=sys.stderr)
         return 2

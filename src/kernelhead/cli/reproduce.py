@@ -41,6 +41,9 @@ def arguments(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--keep", type=FOLDER, help="folder of policies (control): clean leaves them, returns acts with them"
     )
+    parser.add_argument(
+        "--progress", type=FOLDER, help="folder where running jobs leave how far they are; killed, they go on"
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON record: the jobs, or what was done")
     parser.add_argument("--root", type=FOLDER, help="folder of data sets; KERNELHEAD_DATA by default")
 
@@ -74,6 +77,7 @@ def run(chosen: Namespace, given: list[str]) -> int:
         fresh=chosen.fresh,
         root=chosen.root,
         keep=chosen.keep,
+        progress=chosen.progress,
         tell=(lambda row: None) if chosen.json else _say_row,
     )
     failed = [row for row in rows if row["status"] == "failed"]

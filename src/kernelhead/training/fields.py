@@ -65,22 +65,25 @@ class Field:
     Args:
         keeping: runs a job with a folder of weights.
         page: writes the table.
+        resumes: whether a job that is killed may go on in another process: those who watch its courses
+            keep nothing for themselves.
     """
 
     jobs: Lists
     run: Runs
     page: Page
     keeping: Keeps | None = None
+    resumes: bool = False
 
 
 # A field is added here and nowhere else.
 FIELDS: dict[str, Field] = {
     "uea": Field(uea_jobs, uea_run, UEA_PAGE),
-    "lra": Field(lra_jobs, lra_run, LRA_PAGE),
-    "rl": Field(rl_jobs, rl_run, RL_PAGE, keeping=rl_run),
-    "image": Field(image_jobs, image_run, IMAGE_PAGE),
-    "text": Field(text_jobs, text_run, TEXT_PAGE),
-    "ablations": Field(ablation_jobs, ablation_run, ABLATIONS_PAGE),
+    "lra": Field(lra_jobs, lra_run, LRA_PAGE, resumes=True),
+    "rl": Field(rl_jobs, rl_run, RL_PAGE, keeping=rl_run, resumes=True),
+    "image": Field(image_jobs, image_run, IMAGE_PAGE, resumes=True),
+    "text": Field(text_jobs, text_run, TEXT_PAGE, resumes=True),
+    "ablations": Field(ablation_jobs, ablation_run, ABLATIONS_PAGE, resumes=True),
     "graft": Field(graft_jobs, graft_run, GRAFT_PAGE),
     "vit": Field(vit_jobs, vit_run, VIT_PAGE),
     "events": Field(event_jobs, event_run, EVENTS_PAGE),
@@ -88,8 +91,8 @@ FIELDS: dict[str, Field] = {
     "rerank": Field(rerank_jobs, rerank_run, RERANK_PAGE),
     "causal": Field(causal_jobs, causal_run, CAUSAL_PAGE),
     "transport": Field(transport_jobs, transport_run, TRANSPORT_PAGE),
-    "scenes": Field(scene_jobs, scene_run, SCENES_PAGE),
-    "depth": Field(depth_jobs, depth_run, DEPTH_PAGE),
+    "scenes": Field(scene_jobs, scene_run, SCENES_PAGE, resumes=True),
+    "depth": Field(depth_jobs, depth_run, DEPTH_PAGE, resumes=True),
     "cooccurrence": Field(cooccurrence_jobs, cooccurrence_run, COOCCURRENCE_PAGE),
 }
 
@@ -153,6 +156,7 @@ def reproduce(
     fresh: bool = False,
     root: Path | None = None,
     keep: Path | None = None,
+    progress: Path | None = None,
     tell: Tell | None = None,
 ) -> list[Row]:
     """Run jobs of a field into out/NAME.json and write the page out/NAME.md; see `run_jobs`, `write_page`.
@@ -168,18 +172,22 @@ def reproduce(
         fresh: run jobs anew that are done.
         root: folder of data sets.
         keep: folder of trained weights, for fields whose jobs leave and take such.
+        progress: folder where running jobs leave how far they have come, see `run_jobs`.
         tell: is told each new row.
 
     Returns:
         The row of every job.
 
     Raises:
-        BadInput: jobs of this field keep no weights, a folder is a file; or as `run_jobs`.
-        MissingExtra: weights are to be kept and safetensors is not installed; or as `run_jobs`.
+        BadInput: jobs of this field keep no weights or leave no progress, a folder is a file; or as
+            `run_jobs`.
+        MissingExtra: weights or progress are to be kept and safetensors is not installed; or as `run_jobs`.
         UnknownName: there is no such field.
     """
     run = runner_of(name, root, keep)
-    for folder in (out, keep):
+    if progress is not None:
+        check_resumes(name)
+    for folder in (out, keep, progress):
         if folder is not None and folder.exists() and not folder.is_dir():
             raise BadInput(f"reproduce: {folder} is a file, expected a folder")
     try:
@@ -192,6 +200,7 @@ def reproduce(
             threads=threads,
             ray=ray,
             fresh=fresh,
+            progress=progress,
             tell=tell,
         )
     finally:
@@ -210,6 +219,24 @@ def standing(jobs: Sequence[Job], *, out: Path) -> list[tuple[Job, str]]:
         return []
     rows = Ledger(out / f"{jobs[0].field}.json").by_job()
     return [(job, rows[job.identity]["status"] if job.identity in rows else "to do") for job in jobs]
+
+
+def check_resumes(name: str) -> None:
+    """See that a job of a field that is killed may go on.
+
+    Raises:
+        BadInput: it may not.
+        MissingExtra: safetensors is not installed.
+        UnknownName: there is no such field.
+
+    Example:
+        >>> check_resumes("lra")
+    """
+    if not field_of(name).resumes:
+        others = ", ".join(other for other, each in FIELDS.items() if each.resumes)
+        raise BadInput(f"reproduce: jobs of {name} leave no progress, expected one of: {others}")
+    if find_spec("safetensors") is None:
+        raise missing_extra("reproduce, progress", "safetensors", "cli")
 
 
 def runner_of(name: str, root: Path | None = None, keep: Path | None = None) -> Callable[[Job], Outcome]:

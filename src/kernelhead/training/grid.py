@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 from kernelhead.errors import BadInput, UnknownName, missing_extra, unknown
 from kernelhead.shapes import check_size
 from kernelhead.training.ledger import DONE, FAILED, Ledger, Row, commit, digest, machine, peak_mib, versions
+from kernelhead.training.progress import Journal, journal_of, kept_in
 from kernelhead.training.turns import in_turns
 
 LOCAL = "local:"
@@ -108,6 +109,7 @@ def run_jobs(
     threads: int = 1,
     ray: str | None = None,
     fresh: bool = False,
+    progress: Path | None = None,
     tell: Tell | None = None,
 ) -> list[Row]:
     """Run the jobs that a ledger does not have yet, each in a process of its own, or several in this one.
@@ -128,6 +130,8 @@ def run_jobs(
         ray: address of a Ray cluster, or "local:2" to start one with two workers here; a job takes
             a GPU where the cluster has one. None for local processes.
         fresh: run jobs anew that are done.
+        progress: folder where courses of running jobs leave how far they have come, so that a job that is
+            killed goes on there; with Ray one that all machines share. None for no such files.
         tell: is told each new row.
 
     Returns:
@@ -144,6 +148,10 @@ def run_jobs(
         raise BadInput(
             f"run_jobs: together is {together}, which is in this process; leave out workers and ray"
         )
+    if progress is not None and together > 1:
+        raise BadInput(
+            f"run_jobs: together is {together}, and jobs in one process leave no progress; leave one out"
+        )
     keys = [job.key for job in jobs]
     if len({job.field for job in jobs}) > 1 or len({*keys}) < len(keys):
         raise BadInput(
@@ -155,7 +163,7 @@ def run_jobs(
     known = {} if fresh else ledger.by_job()
     found = {job.key: known.get(job.identity) for job in jobs}
     todo = [job for job in jobs if (found[job.key] or {}).get("status") != DONE]
-    task = Task(run, threads, commit(), together, workers)
+    task = Task(run, threads, commit(), together, workers, progress)
     if ray is not None:
         rows = _on_ray(task, todo, ray)
     else:
@@ -163,6 +171,7 @@ def run_jobs(
     with closing(rows):
         for job, row in rows:
             ledger.add(row)
+            task.forget(job, row)
             found[job.key] = row
             if tell is not None:
                 tell(row)
@@ -205,6 +214,7 @@ class Task:
         commit: of the code, for the rows.
         together: jobs that share a process, see `rows_here`.
         workers: processes that share a machine.
+        progress: folder of what running jobs leave, see `run_jobs`.
     """
 
     run: Run
@@ -212,6 +222,7 @@ class Task:
     commit: str | None
     together: int = 1
     workers: int = 1
+    progress: Path | None = None
 
     def row(self, job: Job) -> Row:
         """Run a job, in the process at hand, to its row."""
@@ -219,8 +230,8 @@ class Task:
         if torch.cuda.is_initialized():  # by an earlier job of this process
             torch.cuda.reset_peak_memory_stats()
         started = time.perf_counter()
-        outcome, error = Outcome({}), None
-        with threadpool_limits(self.threads):
+        outcome, error, journal = Outcome({}), None, self.journal(job)
+        with threadpool_limits(self.threads), kept_in(journal):
             try:
                 outcome = self.run(job)
             except Exception as raised:  # whatever a job dies of, the others go on
@@ -237,9 +248,22 @@ class Task:
             **({"curves": curves} if curves and not error else {}),
             parameters=outcome.parameters,
             seconds_per_epoch=outcome.seconds_per_epoch,
-            seconds=time.perf_counter() - started,
+            seconds=time.perf_counter() - started + (0.0 if journal is None else journal.spent),
             peak_memory_mib=peak_mib(),
+            **({} if journal is None or journal.tries == 1 else {"tries": journal.tries}),
         )
+
+    def journal(self, job: Job) -> Journal | None:
+        """Where the courses of a job leave how far they have come."""
+        if self.progress is None:
+            return None
+        return journal_of(self.progress, job.field, *job.identity)
+
+    def forget(self, job: Job, row: Row) -> None:
+        """Take away what a job has left on its way, once its row is written."""
+        journal = self.journal(job)
+        if journal is not None and row["status"] == DONE:
+            journal.forget()
 
     def signed(self, job: Job, error: str | None, **found: Any) -> Row:
         """A row with all that says where it comes from."""

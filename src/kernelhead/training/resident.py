@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -11,8 +12,9 @@ from kernelhead.errors import BadInput, unknown
 from kernelhead.nn import evaluating
 from kernelhead.shapes import check_size
 from kernelhead.training.course import PRECISIONS, Course, cast, products
+from kernelhead.training.progress import keeper_of
 from kernelhead.training.stacked import Run, fit_runs
-from kernelhead.training.steps import Fitted, Inputs, Lesson, Loss, Watch
+from kernelhead.training.steps import Fitted, Inputs, Lesson, Loss, Watch, about_course
 from kernelhead.training.turns import meet
 
 
@@ -41,6 +43,7 @@ def fit_resident(
     every: int = 500,
     patience: int | None = None,
     lessons: Sequence[Lesson] = (),
+    keep: Path | None = None,
 ) -> Fitted:
     """Train a model on tensors that lie on its device, and leave the last weights in it, or the best.
 
@@ -69,10 +72,16 @@ def fit_resident(
         lessons: what is shown when, easy cases first: of each its first step, 0 for the first of them, and
             the places of its cases, on the CPU. Cases are then drawn one by one, and a lesson begins up to
             64 steps late. All cases in epochs without.
+        keep: file in which the course leaves how far it has come, once a minute or less often, and at its end
+            what it has come to; where it is there already, the course goes on from it. On the CPU losses and
+            weights are those of a course that nobody stopped, to the last bit. What `watch` and `loss` keep
+            for themselves is not in it.
 
     Raises:
         BadInput: fewer cases than a batch, x and y of different lengths, patience that is no such number
             or has nothing to watch, lessons out of order or without cases, or a loss that is not finite.
+        CheckpointError: the file to keep is damaged, of another course, or cannot be written.
+        MissingExtra: there is one, and safetensors is not installed.
 
     Example:
         >>> x = torch.linspace(-1, 1, 64)[:, None]
@@ -102,8 +111,10 @@ def fit_resident(
     if loss is None:
         loss = partial(cross_entropy, smoothing=course.smoothing)
     compiled = y.is_cuda if compiled is None else compiled
+    keeper = keeper_of(keep, about_course(course, y, every, patience, lessons))
     made = meet(
-        Run(model, x, y, course, loss, compiled, captured, watch, every, patience, tuple(lessons)), fit_runs
+        Run(model, x, y, course, loss, compiled, captured, watch, every, patience, tuple(lessons), keeper),
+        fit_runs,
     )
     if isinstance(made, BadInput):
         raise made

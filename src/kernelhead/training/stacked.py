@@ -12,6 +12,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from kernelhead.errors import BadInput
 from kernelhead.rng import seeded
 from kernelhead.training.course import Course
+from kernelhead.training.progress import Keeper
 from kernelhead.training.steps import (
     Fitted,
     Inputs,
@@ -43,6 +44,7 @@ class Run:
     every: int
     patience: int | None
     lessons: tuple[Lesson, ...] = ()
+    keeper: Keeper | None = None
 
 
 def fit_runs(runs: Sequence[Run]) -> list[Fitted | BadInput]:
@@ -69,7 +71,7 @@ def alike(runs: Sequence[Run]) -> bool:
     """Whether runs can be trained in one step; see `fit_runs`."""
     first = runs[0]
     for run in runs:
-        if run.patience is not None or run.lessons or _asked(run) != _asked(first):
+        if run.patience is not None or run.lessons or run.keeper or _asked(run) != _asked(first):
             return False
         if replace(run.course, seed=0) != replace(first.course, seed=0) or not _same(run.loss, first.loss):
             return False
@@ -179,7 +181,9 @@ class _Host(nn.Module):
 def _alone(run: Run) -> list[Fitted | BadInput]:
     with seeded(run.course.seed):
         steps = Solo(run.model, run.x, run.y, run.course, run.loss, run.compiled, run.lessons)
-        return fit_steps(steps, [run.watch], run.every, run.patience, captured=run.captured)
+        return fit_steps(
+            steps, [run.watch], run.every, run.patience, captured=run.captured, keeper=run.keeper
+        )
 
 
 def _shapes(run: Run) -> tuple[object, ...]:

@@ -4,7 +4,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from math import inf, isfinite
 from typing import Any
 
@@ -15,6 +15,7 @@ from kernelhead.errors import BadInput
 from kernelhead.nn import PooledPrimalAttention, PrimalAttention, ksvd_penalty, record
 from kernelhead.training.average import Average
 from kernelhead.training.course import Course, cast, products
+from kernelhead.training.progress import Keeper, Pace, State
 from kernelhead.training.turns import pass_on
 
 PRIMAL = (PrimalAttention, PooledPrimalAttention)  # what has a KSVD penalty
@@ -82,19 +83,44 @@ class Look:
 
 
 def fit_steps(
-    run: "Steps", watches: Sequence[Watch | None], every: int, patience: int | None, *, captured: bool = True
+    run: "Steps",
+    watches: Sequence[Watch | None],
+    every: int,
+    patience: int | None,
+    *,
+    captured: bool = True,
+    keeper: Keeper | None = None,
 ) -> list[Fitted | BadInput]:
     """Make all steps, or those until patience ends; leave the last weights in the models, or the best.
+
+    Args:
+        keeper: of a single model's course, which goes on where that stands.
 
     Returns:
         What each model took, or what to raise for it.
     """
     course, looks = run.course, [Look(*each) for each in zip(run.models, watches, strict=True)]
+    earlier = Pace() if keeper is None else keeper.pace
+    if keeper is not None and keeper.ended:
+        keeper.load(run.models[0])
+        return [_fitted(earlier, keeper.losses, keeper.figures)]
     for model in run.models:
         model.train()
-    warm, step = min(WARM, course.steps), run.warm_step
+    if keeper is not None:
+        looks[0].best = keeper.put_back(run.state())
+        looks[0].figures, looks[0].since = keeper.figures, keeper.since
+        run.number.fill_(earlier.steps)
+    warm, step = min(earlier.steps + WARM, course.steps), run.warm_step
     looking, started = 0.0, time.perf_counter()
-    for number in range(course.steps):
+
+    def pace() -> Pace:
+        """Until now, when all steps have been made."""
+        made = number + 1
+        timed, seconds = max(made - warm, 0), (time.perf_counter() - started - looking) / len(looks)
+        peak = torch.cuda.max_memory_allocated(run.y.device) / 2**30 if run.on_gpu else 0.0
+        return Pace(made, earlier.seconds + seconds, earlier.timed + timed, max(earlier.peak, peak))
+
+    for number in range(earlier.steps, course.steps):
         if number == warm:
             step = run.captured() if run.on_gpu and captured else run.step
             looking, started = 0.0, time.perf_counter()
@@ -102,31 +128,55 @@ def fit_steps(
         step()
         if number % TURN == 0:
             pass_on()
-        if not any(watches) or ((number + 1) % every and number + 1 < course.steps):
+        looks_now = any(watches) and ((number + 1) % every == 0 or number + 1 == course.steps)
+        keeps_now = keeper is not None and number + 1 < course.steps and keeper.due()
+        if not looks_now and not keeps_now:
             continue
         run.settle()
-        looked = time.perf_counter()
-        with run.shown():
-            for look in looks:
-                look.take()
-        looking += time.perf_counter() - looked
-        if patience is not None and all(look.since >= patience for look in looks):
+        paused = time.perf_counter()
+        reached = pace()
+        if looks_now:
+            with run.shown():
+                for look in looks:
+                    look.take()
+        if keeps_now and keeper is not None:
+            look = looks[0]
+            keeper.keep(run.state(), reached, best=look.best, figures=look.figures, since=look.since)
+        looking += time.perf_counter() - paused
+        if looks_now and patience is not None and all(look.since >= patience for look in looks):
             break
     losses = run.losses[: number + 1].reshape(number + 1, -1).T.tolist()
-    seconds = (time.perf_counter() - started - looking) / len(looks)
-    peak = torch.cuda.max_memory_allocated(run.y.device) / 2**30 if run.on_gpu else 0.0
+    reached = pace()
     if run.average is not None and not any(watches):
         run.average.put()
     for look in looks:
         if look.best:
             look.model.load_state_dict(look.best)
-    rate = max(number + 1 - warm, 0) / max(seconds, 1e-9)
-    return [
-        Fitted(made, look.figures, seconds, rate, peak)
-        if isfinite(made[-1])
-        else BadInput(f"fit_resident: the loss is {made[-1]} after {len(made)} steps; lower the lr")
-        for look, made in zip(looks, losses, strict=True)
-    ]
+    ended = [_fitted(reached, made, look.figures) for look, made in zip(looks, losses, strict=True)]
+    if keeper is not None and isinstance(ended[0], Fitted):
+        keeper.end(run.models[0], reached, losses=losses[0], figures=looks[0].figures)
+    return ended
+
+
+def about_course(
+    course: Course, targets: Tensor, every: int, patience: int | None = None, lessons: Sequence[Lesson] = ()
+) -> dict[str, Any]:
+    """What tells a course from another one, but for its model, data and loss."""
+    return {
+        "course": asdict(course),
+        "cases": len(targets),
+        "device": targets.device.type,
+        "every": every,
+        "patience": patience,
+        "lessons": [[first, len(places)] for first, places in lessons],
+    }
+
+
+def _fitted(pace: Pace, losses: list[float], figures: list[float]) -> Fitted | BadInput:
+    """What a course took, or what to raise for it."""
+    if not isfinite(losses[-1]):
+        return BadInput(f"fit_resident: the loss is {losses[-1]} after {len(losses)} steps; lower the lr")
+    return Fitted(losses, figures, pace.seconds, pace.timed / max(pace.seconds, 1e-9), pace.peak)
 
 
 class Steps(ABC):
@@ -221,6 +271,13 @@ class Steps(ABC):
             self.average.update(self.number)
         self.number += 1
         self.spot += 1
+
+    def state(self) -> State:
+        """All that the next step of a single model depends on."""
+        places = {"order": self.order, "spot": self.spot, "losses": self.losses}
+        if self.average is not None:
+            places |= {f"average{place}": value for place, value in enumerate(self.average.values)}
+        return State(self.models[0], self.optimiser, places, self.sources, self.y.device)
 
     def shown(self) -> AbstractContextManager[None]:
         """A with-block in which the model has the weights that count: their average, where there is one."""

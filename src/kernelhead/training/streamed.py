@@ -5,6 +5,7 @@ from collections.abc import Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,8 +16,9 @@ from kernelhead.data import Images
 from kernelhead.errors import BadInput
 from kernelhead.rng import seeded
 from kernelhead.training.course import Course
+from kernelhead.training.progress import keeper_of
 from kernelhead.training.resident import scores_of
-from kernelhead.training.steps import Fitted, Loss, Solo, Watch, fit_steps
+from kernelhead.training.steps import Fitted, Loss, Solo, Watch, about_course, fit_steps
 
 AHEAD = 4  # batches in memory, each read by a thread of its own
 CPU_ROOM = 8 * 2**30  # bytes of a set that are taken into memory where there is no GPU
@@ -46,6 +48,7 @@ def fit_streamed(
     compiled: bool | None = None,
     watch: Watch | None = None,
     every: int = 500,
+    keep: Path | None = None,
 ) -> Fitted:
     """Train a model on images that need not fit its device; see `fit_resident` for all but the images.
 
@@ -70,8 +73,13 @@ def fit_streamed(
         raise BadInput(f"fit_streamed: {len(images)} images, expected at least a batch of {course.batch}")
     device = next(model.parameters()).device
     compiled = device.type == "cuda" if compiled is None else compiled
-    with seeded(course.seed), closing(read_ahead(images, orders(len(images), course), device)) as feed:
-        (made,) = fit_steps(_Streamed(model, feed, course, loss, compiled), [watch], every, None)
+    about = about_course(course, torch.empty(len(images), device=device), every)
+    keeper = keeper_of(keep, about)
+    first = 0 if keeper is None or keeper.ended else keeper.pace.steps
+    order = islice(orders(len(images), course), first, None)
+    with seeded(course.seed), closing(read_ahead(images, order, device)) as feed:
+        steps = _Streamed(model, feed, course, loss, compiled, first)
+        (made,) = fit_steps(steps, [watch], every, None, keeper=keeper)
     if isinstance(made, BadInput):
         raise made
     return made
@@ -170,13 +178,14 @@ class _Streamed(Solo):
         course: Course,
         loss: Loss,
         compiled: bool,
+        first: int,
     ) -> None:
         super().__init__(model, *next(feed), course, loss, compiled)
-        self.feed = feed
+        self.feed, self.first = feed, first
         self.order = torch.arange(course.batch, device=self.order.device).view(1, -1)
 
     def shuffle(self, number: int) -> None:
         """The next batch in its place; the first is there."""
-        if number:
+        if number != self.first:
             next(self.feed)
         self.spot.zero_()
