@@ -163,6 +163,8 @@ def run_jobs(
     known = {} if fresh else ledger.by_job()
     found = {job.key: known.get(job.identity) for job in jobs}
     todo = [job for job in jobs if (found[job.key] or {}).get("status") != DONE]
+    # Workers of a cluster may stand in other folders.
+    progress = None if progress is None else progress.absolute()
     task = Task(run, threads, commit(), together, workers, progress)
     if ray is not None:
         rows = _on_ray(task, todo, ray)
