@@ -26,6 +26,7 @@ from kernelhead.training.fields import check_resumes, jobs_of, runner_of, standi
 from kernelhead.training.grid import Task, rows_here
 from kernelhead.training.grid import commit as commit_of
 from kernelhead.training.ledger import DONE, Ledger
+from kernelhead.training.store import prepare_folder
 
 ONE = "--one"
 Asked = dict[str, Any]
@@ -68,7 +69,8 @@ def run_task(task: Asked, out: Path, commit: str | None, workers: int, progress:
     shared = Task(runner_of(field, root, keep), 1, commit or commit_of(), together, workers, progress)
     for job, row in rows_here(shared, todo):
         ledger.add(row)
-        shared.forget(job, row)
+        if row["status"] == DONE:
+            shared.forget(job)
         figures = {name: round(value, 4) for name, value in row["figures"].items()}
         print(f"{job.key}, {row['seconds']:.0f} s: {row['error'] or figures}", flush=True)
 
@@ -118,6 +120,8 @@ def main() -> int:
             raise BadInput(f"workers is {asked.workers}, expected a whole number of at least 1")
         if asked.one is None:
             asked.out.mkdir(parents=True, exist_ok=True)
+            if asked.progress is not None:
+                prepare_folder(asked.progress)
             return min(run_all(read_plan(asked.plan), words, asked.workers, asked.seconds), 1)
         run_task(json.loads(asked.one), asked.out, asked.commit, asked.workers, asked.progress)
     except (KernelheadError, OSError) as error:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from kernelhead.models import SequenceClassifier
 from kernelhead.rng import seeded
 from kernelhead.training import FIELDS, Course, Job, Outcome, fit_resident, progress, reproduce, run_jobs
 from kernelhead.training.fields import check_resumes
+from kernelhead.training.grid import Task
 from kernelhead.training.steps import Fitted, Inputs, Lesson
 from kernelhead.training.store import load_tensors, save_tensors
 from kernelhead.training.streamed import fit_streamed
@@ -135,12 +137,26 @@ def test_files_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(Stop):
         fit(course, path, Loss(9))
     whole = path.read_bytes()
-    with pytest.raises(CheckpointError, match=r"course\.safetensors belongs to another course than this one"):
+    another = r"course\.safetensors belongs to another course than this one, by its {}; take it away"
+    with pytest.raises(CheckpointError, match=another.format("course")):
         fit(KINDS["penalised"][0], path, Loss())
-    with pytest.raises(CheckpointError, match=r"course\.safetensors does not fit the model: '1\.bias'"):
+    with pytest.raises(CheckpointError, match=another.format("weights")):
         fit_resident(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), *cases(), course, keep=path)
+    with pytest.raises(CheckpointError, match=another.format("input 0, targets")):
+        fit_resident(model(), -cases()[0], 1 - cases()[1], course, keep=path)
+    tensors, facts = load_tensors(path)
+    for name, wrong, said in (
+        ("model.final_norm.bias", torch.zeros(3), r"does not fit the model: 'final_norm\.bias' is \(3,\)"),
+        ("place.order", torch.zeros(3), "does not fit the course: order is of another shape"),
+        ("draws.cpu", torch.zeros(3), "does not fit the course"),
+    ):
+        save_tensors(tmp_path / "bent.safetensors", {**tensors, name: wrong}, facts)
+        with pytest.raises(CheckpointError, match=said):
+            fit(course, tmp_path / "bent.safetensors", Loss())
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(CheckpointError, match="is not a whole safetensors file"):
+    with pytest.raises(
+        CheckpointError, match=r"is not a whole safetensors file.*; take it away to begin anew"
+    ):
         fit(course, path, Loss())
     flipped = bytearray(whole)
     flipped[-3] ^= 4
@@ -209,8 +225,72 @@ def test_a_journal_has_a_file_for_each_course(tmp_path: Path) -> None:
     assert journal.tries == 2
     assert journal.seconds() > journal.spent > 0
     (tmp_path / "mine").touch()
+    (tmp_path / f".{journal.name}.1.safetensors.x7f").touch()  # by a writer that was killed
     journal.forget()
     assert [each.name for each in tmp_path.iterdir()] == ["mine"]
+
+
+def test_courses_within_a_look_are_not_those_of_the_job(tmp_path: Path) -> None:
+    def probe(net: nn.Module) -> float:
+        head = nn.Linear(2, 2)
+        for each in head.parameters():
+            nn.init.zeros_(each)
+        with torch.no_grad():
+            shown = net(cases()[0])
+        return -fit_resident(head, shown, cases()[1], Course(5, 16, lr=0.1)).losses[-1]
+
+    course, watched = Course(30, 16, lr=0.01), {"watch": probe, "every": 5}
+    whole = fit(course, None, Loss(), **watched)[1]
+    with progress.kept_in(progress.journal_of(tmp_path, "probed")), pytest.raises(Stop):
+        fit(course, None, Loss(17), **watched)
+    with progress.kept_in(progress.journal_of(tmp_path, "probed")):
+        assert fit(course, None, Loss(), **watched)[1].watched == whole.watched
+    assert [each.name for each in tmp_path.iterdir()] == ["probed.1.safetensors"]
+
+
+def test_patience_ends_where_it_would_have(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    course, options = KINDS["patient"]
+    path = tmp_path / "course.safetensors"
+    whole = fit(course, None, Loss(), **options)[1]
+
+    def stop(*_: Any, **__: Any) -> None:
+        raise Stop
+
+    with monkeypatch.context() as patched:
+        patched.setattr(progress.Keeper, "end", stop)
+        with pytest.raises(Stop):
+            fit(course, path, Loss(), **options)
+    made = fit(course, path, Loss(), **options)[1]
+    assert (made.losses, made.watched) == (whole.losses, whole.watched)
+
+
+def test_compiling_is_no_time_of_steps(tmp_path: Path) -> None:
+    course, path = Course(30, 16, lr=0.01), tmp_path / "course.safetensors"
+
+    class Slow(Loss):
+        def __call__(self, net: nn.Module, x: Inputs, y: Tensor) -> Tensor:
+            if self.count == 0:
+                time.sleep(0.5)
+            return super().__call__(net, x, y)
+
+    for stop in (3, 26):  # before a step is timed, and when none is left to be
+        with pytest.raises(Stop):
+            fit(course, path, Slow(stop))
+    assert 0 < fit(course, path, Slow())[1].seconds < 0.5
+
+
+def test_numbers_of_numpy_and_figures_in_tensors(tmp_path: Path) -> None:
+    course = Course(np.int64(6), 16, lr=np.float32(0.01))  # type: ignore[arg-type]
+    watched: Any = {"watch": lambda _: torch.tensor(0.5), "every": 2}
+    assert fit(course, tmp_path / "a.safetensors", Loss(), **watched)[1].watched == [0.5] * 3
+
+
+def test_no_safetensors_is_said_before_a_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(progress, "find_spec", lambda _: None)
+    loss = Loss()
+    with pytest.raises(MissingExtra, match="keep: needs safetensors"):
+        fit(KINDS["plain"][0], tmp_path / "a.safetensors", loss)
+    assert loss.count == 0
 
 
 def run(job: Job, *, notes: Path | None = None) -> Outcome:
@@ -249,8 +329,25 @@ def test_a_job_that_is_killed_goes_on(tmp_path: Path) -> None:
     (row,) = run_jobs(dying, jobs, out=tmp_path / "out", progress=kept)
     assert (row["figures"], row["curves"]) == (whole["figures"], whole["curves"])
     assert row["tries"] == 2
-    assert "tries" not in whole
+    assert {"tries", "begun"}.isdisjoint(whole)
     assert [*kept.iterdir()] == []
+    # What another try has left goes where the job is done, and where it is to run anew.
+    left = Task(run, 1, None, progress=kept).journal(jobs[0])
+    assert left is not None
+    for fresh in (False, True):
+        left.next().write_bytes(b"left")
+        (again,) = run_jobs(run, jobs, out=tmp_path / "out", progress=kept, fresh=fresh)
+        assert again["figures"] == whole["figures"]
+        assert [*kept.iterdir()] == []
+
+
+def test_a_row_says_which_code_began_it(tmp_path: Path) -> None:
+    job = Job("tiny", "points", "primal", "clean", 0, {})
+    old, new = (Task(run, 1, commit, progress=tmp_path) for commit in ("old", "new"))
+    with progress.kept_in(old.journal(job)), pytest.raises(Stop):
+        fit(Course(20, 16, lr=0.01, seed=0), None, Loss(5))
+    row = new.row(job)
+    assert (row["status"], row["commit"], row["begun"], row["tries"]) == ("done", "new", "old", 2)
 
 
 def test_what_leaves_no_progress_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,6 +361,9 @@ def test_what_leaves_no_progress_is_a_sentence(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match=r"file is a file, expected a folder"):
         reproduce("lra", [], out=tmp_path, progress=tmp_path / "file")
+    with pytest.raises(CheckpointError, match="cannot write to the run folder"):
+        run_jobs(run, jobs, out=tmp_path / "out", progress=tmp_path / "file" / "inside")
+    assert not (tmp_path / "out").exists()
     monkeypatch.setattr("kernelhead.training.fields.find_spec", lambda _: None)
     with pytest.raises(MissingExtra, match="reproduce, progress"):
         check_resumes("lra")

@@ -21,6 +21,7 @@ from kernelhead.errors import BadInput, UnknownName, missing_extra, unknown
 from kernelhead.shapes import check_size
 from kernelhead.training.ledger import DONE, FAILED, Ledger, Row, commit, digest, machine, peak_mib, versions
 from kernelhead.training.progress import Journal, journal_of, kept_in
+from kernelhead.training.store import prepare_folder
 from kernelhead.training.turns import in_turns
 
 LOCAL = "local:"
@@ -163,9 +164,13 @@ def run_jobs(
     known = {} if fresh else ledger.by_job()
     found = {job.key: known.get(job.identity) for job in jobs}
     todo = [job for job in jobs if (found[job.key] or {}).get("status") != DONE]
-    # Workers of a cluster may stand in other folders.
-    progress = None if progress is None else progress.absolute()
+    if progress is not None:
+        # Workers of a cluster may stand in other folders.
+        progress = progress.absolute()
+        prepare_folder(progress)
     task = Task(run, threads, commit(), together, workers, progress)
+    for job in jobs if fresh else [job for job in jobs if job not in todo]:
+        task.forget(job)  # left by tries that ended elsewhere, or before this one
     if ray is not None:
         rows = _on_ray(task, todo, ray)
     else:
@@ -173,7 +178,8 @@ def run_jobs(
     with closing(rows):
         for job, row in rows:
             ledger.add(row)
-            task.forget(job, row)
+            if row["status"] == DONE:
+                task.forget(job)
             found[job.key] = row
             if tell is not None:
                 tell(row)
@@ -253,18 +259,19 @@ class Task:
             seconds=time.perf_counter() - started + (0.0 if journal is None else journal.spent),
             peak_memory_mib=peak_mib(),
             **({} if journal is None or journal.tries == 1 else {"tries": journal.tries}),
+            **({} if journal is None or journal.origin in (None, self.commit) else {"begun": journal.origin}),
         )
 
     def journal(self, job: Job) -> Journal | None:
         """Where the courses of a job leave how far they have come."""
         if self.progress is None:
             return None
-        return journal_of(self.progress, job.field, *job.identity)
+        return journal_of(self.progress, job.field, *job.identity, commit=self.commit)
 
-    def forget(self, job: Job, row: Row) -> None:
-        """Take away what a job has left on its way, once its row is written."""
+    def forget(self, job: Job) -> None:
+        """Take away what a job has left on its way."""
         journal = self.journal(job)
-        if journal is not None and row["status"] == DONE:
+        if journal is not None:
             journal.forget()
 
     def signed(self, job: Job, error: str | None, **found: Any) -> Row:

@@ -4,9 +4,10 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from kernelhead.errors import CheckpointError
+from kernelhead.errors import CheckpointError, missing_extra
+from kernelhead.records import plain
 from kernelhead.training.store import (
     check_fit,
     load_into,
@@ -39,17 +41,22 @@ class Journal:
         folder: of the files.
         name: of the job.
 
+        commit: of the code that runs it.
+
     Attributes:
         begun: courses so far.
-        spent: seconds that earlier tries at the job took.
-        tries: at the job, this one among them.
+        spent: seconds that earlier tries at the job took, as far as they wrote.
+        tries: at the job, this one and those that wrote.
+        origin: commit of the code that began it.
     """
 
     folder: Path
     name: str
+    commit: str | None = None
     begun: int = 0
     spent: float = 0.0
     tries: int = 1
+    origin: str | None = None
     started: float = field(default_factory=time.monotonic)
 
     def next(self) -> Path:
@@ -62,24 +69,25 @@ class Journal:
         return self.spent + time.monotonic() - self.started
 
     def forget(self) -> None:
-        """Take the files away."""
-        for path in self.folder.glob(f"{self.name}.*.safetensors"):
-            path.unlink(missing_ok=True)
+        """Take the files away, and what a try left that was killed while it wrote."""
+        for form in (f"{self.name}.*.safetensors", f".{self.name}.*.safetensors.*"):
+            for path in self.folder.glob(form):
+                path.unlink(missing_ok=True)
 
 
-def journal_of(folder: Path, *names: object) -> Journal:
+def journal_of(folder: Path, *names: object, commit: str | None = None) -> Journal:
     """The journal of a job, named in letters that every system takes.
 
     Example:
         >>> journal_of(Path("here"), "lra", "ListOps", "primal+", 0).next().name
         'lra.ListOps.primal-.0.1.safetensors'
     """
-    return Journal(folder, ".".join(re.sub(r"[^A-Za-z0-9_-]", "-", str(name)) for name in names))
+    return Journal(folder, ".".join(re.sub(r"[^A-Za-z0-9_-]", "-", str(name)) for name in names), commit)
 
 
 @contextmanager
 def kept_in(journal: Journal | None) -> Iterator[None]:
-    """Have the courses of a with-block keep their progress in a journal, if there is one."""
+    """Have the courses of a with-block keep their progress in a journal, or none of them."""
     before = getattr(_HERE, "journal", None)
     _HERE.journal = journal
     try:
@@ -129,15 +137,18 @@ class Keeper:
 
     Args:
         path: of the file.
-        about: all that decides what the course computes; a file of another course is refused.
+        about: what tells the course from others; a file of another one is refused.
         journal: that counts what the job takes.
 
     Raises:
         CheckpointError: the file is damaged or of another course, or its folder cannot be written.
+        MissingExtra: safetensors is not installed.
     """
 
     def __init__(self, path: Path, about: Mapping[str, Any], journal: Journal | None = None) -> None:
-        self.path, self.about, self.journal = path, json.loads(json.dumps(about)), journal
+        if find_spec("safetensors") is None:
+            raise missing_extra("keep", "safetensors", "cli")
+        self.path, self.about, self.journal = path, json.loads(json.dumps(about, default=plain)), journal
         self.tensors: dict[str, Tensor] = {}
         self.facts: dict[str, Any] = {}
         self.pace, self.written, self.pause = Pace(), time.monotonic(), PAUSE
@@ -181,17 +192,19 @@ class Keeper:
         for name, tensor in self.tensors.items():
             part, _, rest = name.partition(".")
             parts.setdefault(part, {})[rest] = tensor
-        load_into(self.path, state.model, parts["model"])
+        check_fit(self.path, state.model, parts["model"])
         if parts["best"]:
             check_fit(self.path, state.model, parts["best"])
         try:
+            for name, place in state.places.items():
+                if parts["place"][name].shape != place.shape:
+                    raise CheckpointError(f"{name} is of another shape")
             rates = [group["lr"] for group in state.optimiser.param_groups]
             restore_optimiser(state.optimiser, parts["optimiser"])
             for group, rate in zip(state.optimiser.param_groups, rates, strict=True):
                 group["lr"] = rate  # a tensor that steps write to, of which the optimiser has made a copy
+            load_into(self.path, state.model, parts["model"])
             for name, place in state.places.items():
-                if parts["place"][name].shape != place.shape:
-                    raise CheckpointError(f"{name} is of another shape")
                 place.copy_(parts["place"][name])
             for number, source in enumerate(state.sources):
                 source.set_state(parts["draws"][f"source{number}"])
@@ -253,9 +266,18 @@ class Keeper:
         load_into(self.path, model, weights)
 
     def _read(self) -> None:
-        self.tensors, self.facts = load_tensors(self.path)
-        if self.facts.get("about") != self.about:
-            raise CheckpointError(f"{self.path} belongs to another course than this one; name another file")
+        try:
+            self.tensors, self.facts = load_tensors(self.path)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error}; take it away to begin anew") from error
+        held = self.facts.get("about")
+        if held != self.about:
+            held = held if isinstance(held, dict) else {}
+            others = [name for name in {**self.about, **held} if held.get(name) != self.about.get(name)]
+            raise CheckpointError(
+                f"{self.path} belongs to another course than this one, by its {', '.join(others)}; "
+                "take it away to begin anew, or name another"
+            )
         try:
             told = self.facts["pace"]
             self.pace = Pace(
@@ -271,19 +293,25 @@ class Keeper:
         if self.journal is not None:
             self.journal.spent = max(self.journal.spent, spent)
             self.journal.tries = max(self.journal.tries, tries + 1)
+            self.journal.origin = self.facts.get("commit")
 
     def _write(self, tensors: dict[str, Tensor], pace: Pace, **facts: Any) -> None:
         began = time.monotonic()
         job = Journal(self.path.parent, "") if self.journal is None else self.journal
-        told = {"about": self.about, "pace": vars(pace), "spent": job.seconds(), "tries": job.tries, **facts}
-        save_tensors(self.path, tensors, told)
+        told = {"spent": job.seconds(), "tries": job.tries, "commit": job.origin or job.commit}
+        save_tensors(self.path, tensors, {"about": self.about, "pace": vars(pace), **told, **facts})
         self.written = time.monotonic()
         self.pause = max(PAUSE, SHARE * (self.written - began)) if PAUSE else 0.0
 
 
-def keeper_of(path: Path | None, about: Mapping[str, Any]) -> Keeper | None:
-    """The keeper of a course that begins: of a file, of the journal that is open, or none."""
+def keeper_of(path: Path | None, about: Callable[[], Mapping[str, Any]]) -> Keeper | None:
+    """The keeper of a course that begins: of a file, of the journal that is open, or none.
+
+    Args:
+        path: of the file.
+        about: what tells the course from others; asked for where there is a keeper.
+    """
     journal: Journal | None = getattr(_HERE, "journal", None)
     if path is not None:
-        return Keeper(path, about)
-    return None if journal is None else Keeper(journal.next(), about, journal)
+        return Keeper(Path(path), about())
+    return None if journal is None else Keeper(journal.next(), about(), journal)

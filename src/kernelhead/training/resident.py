@@ -12,7 +12,7 @@ from kernelhead.errors import BadInput, unknown
 from kernelhead.nn import evaluating
 from kernelhead.shapes import check_size
 from kernelhead.training.course import PRECISIONS, Course, cast, products
-from kernelhead.training.progress import keeper_of
+from kernelhead.training.progress import keeper_of, kept_in
 from kernelhead.training.stacked import Run, fit_runs
 from kernelhead.training.steps import Fitted, Inputs, Lesson, Loss, Watch, about_course
 from kernelhead.training.turns import meet
@@ -73,9 +73,9 @@ def fit_resident(
             the places of its cases, on the CPU. Cases are then drawn one by one, and a lesson begins up to
             64 steps late. All cases in epochs without.
         keep: file in which the course leaves how far it has come, once a minute or less often, and at its end
-            what it has come to; where it is there already, the course goes on from it. On the CPU losses and
-            weights are those of a course that nobody stopped, to the last bit. What `watch` and `loss` keep
-            for themselves is not in it.
+            what it has come to; where it is there already, the course goes on from it, from a model with the
+            same first weights. On the CPU losses and weights are those of a course that nobody stopped, to
+            the last bit. What `watch` and `loss` keep for themselves is not in it.
 
     Raises:
         BadInput: fewer cases than a batch, x and y of different lengths, patience that is no such number
@@ -111,11 +111,11 @@ def fit_resident(
     if loss is None:
         loss = partial(cross_entropy, smoothing=course.smoothing)
     compiled = y.is_cuda if compiled is None else compiled
-    keeper = keeper_of(keep, about_course(course, y, every, patience, lessons))
-    made = meet(
-        Run(model, x, y, course, loss, compiled, captured, watch, every, patience, tuple(lessons), keeper),
-        fit_runs,
-    )
+    cases = {**{f"input {place}": part for place, part in enumerate(parts)}, "targets": y}
+    keeper = keeper_of(keep, lambda: about_course(course, model, cases, every, patience, lessons))
+    run = Run(model, x, y, course, loss, compiled, captured, watch, every, patience, tuple(lessons), keeper)
+    with kept_in(None):  # courses within a loss or a look are not the job's own
+        made = meet(run, fit_runs)
     if isinstance(made, BadInput):
         raise made
     return made

@@ -2,7 +2,7 @@
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from math import inf, isfinite
@@ -16,6 +16,7 @@ from kernelhead.nn import PooledPrimalAttention, PrimalAttention, ksvd_penalty, 
 from kernelhead.training.average import Average
 from kernelhead.training.course import Course, cast, products
 from kernelhead.training.progress import Keeper, Pace, State
+from kernelhead.training.store import content_sum
 from kernelhead.training.turns import pass_on
 
 PRIMAL = (PrimalAttention, PooledPrimalAttention)  # what has a KSVD penalty
@@ -75,7 +76,7 @@ class Look:
         if self.watch is None:
             return
         highest = max(self.figures, default=-inf)
-        self.figures.append(self.watch(self.model))
+        self.figures.append(float(self.watch(self.model)))
         self.since += 1
         if self.figures[-1] > highest:
             self.since = 0
@@ -118,6 +119,8 @@ def fit_steps(
         made = number + 1
         timed, seconds = max(made - warm, 0), (time.perf_counter() - started - looking) / len(looks)
         peak = torch.cuda.max_memory_allocated(run.y.device) / 2**30 if run.on_gpu else 0.0
+        if keeper is not None and not timed:
+            seconds = 0.0  # of compiling, which each try does
         return Pace(made, earlier.seconds + seconds, earlier.timed + timed, max(earlier.peak, peak))
 
     for number in range(earlier.steps, course.steps):
@@ -132,6 +135,7 @@ def fit_steps(
         keeps_now = keeper is not None and number + 1 < course.steps and keeper.due()
         if not looks_now and not keeps_now:
             continue
+        enough = False
         run.settle()
         paused = time.perf_counter()
         reached = pace()
@@ -139,11 +143,12 @@ def fit_steps(
             with run.shown():
                 for look in looks:
                     look.take()
-        if keeps_now and keeper is not None:
+            enough = patience is not None and all(look.since >= patience for look in looks)
+        if keeps_now and keeper is not None and not enough:
             look = looks[0]
             keeper.keep(run.state(), reached, best=look.best, figures=look.figures, since=look.since)
         looking += time.perf_counter() - paused
-        if looks_now and patience is not None and all(look.since >= patience for look in looks):
+        if enough:
             break
     losses = run.losses[: number + 1].reshape(number + 1, -1).T.tolist()
     reached = pace()
@@ -159,16 +164,32 @@ def fit_steps(
 
 
 def about_course(
-    course: Course, targets: Tensor, every: int, patience: int | None = None, lessons: Sequence[Lesson] = ()
+    course: Course,
+    model: nn.Module,
+    cases: Mapping[str, Tensor],
+    every: int,
+    patience: int | None = None,
+    lessons: Sequence[Lesson] = (),
 ) -> dict[str, Any]:
-    """What tells a course from another one, but for its model, data and loss."""
+    """What tells a course from another one, but for its loss: settings, first weights and cases.
+
+    Args:
+        course: how to train.
+        model: before its first step.
+        cases: by name, or what is at hand of them.
+        every: steps from one look to the next.
+        patience: looks without a higher figure.
+        lessons: what is shown when.
+    """
+    shown = {f"{first}": places for first, places in lessons}
     return {
         "course": asdict(course),
-        "cases": len(targets),
-        "device": targets.device.type,
+        "weights": content_sum(model.state_dict()),
+        **{name: content_sum({name: each}) for name, each in cases.items()},
+        "device": next(model.parameters()).device.type,
         "every": every,
         "patience": patience,
-        "lessons": [[first, len(places)] for first, places in lessons],
+        "lessons": content_sum(shown),
     }
 
 

@@ -1,7 +1,7 @@
 """Weights and checkpoints on disk: safetensors, written whole or not at all, read with a sentence."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any, TypeVar
@@ -27,7 +27,8 @@ def save_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any]) 
         CheckpointError: the file cannot be written.
     """
     # One entry: several would be written in any order, and the same content is the same file.
-    write_tensors(path, tensors, {"facts": json.dumps({**facts, SUM: _sum(tensors, facts)}, default=plain)})
+    told = {**facts, SUM: content_sum(tensors, facts)}
+    write_tensors(path, tensors, {"facts": json.dumps(told, default=plain)})
 
 
 def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -46,7 +47,7 @@ def load_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if not isinstance(facts, dict):
         raise CheckpointError(f"{path} was not written by kernelhead: its facts are no JSON object")
     said = facts.pop(SUM, None)
-    if said is not None and said != _sum(tensors, facts):
+    if said is not None and said != content_sum(tensors, facts):
         raise CheckpointError(f"{path} is damaged: it holds other bits than were saved")
     return tensors, facts
 
@@ -135,9 +136,14 @@ def restore_optimiser(optimiser: Optimizer, tensors: dict[str, Tensor]) -> None:
     optimiser.load_state_dict({"state": state, "param_groups": optimiser.state_dict()["param_groups"]})
 
 
-def _sum(tensors: dict[str, Tensor], facts: dict[str, Any]) -> str:
-    """What changes with any bit of the content of a file."""
-    total = crc32(json.dumps(facts, default=plain).encode())
+def content_sum(tensors: Mapping[str, Tensor], facts: Mapping[str, Any] | None = None) -> str:
+    """What changes with any bit of tensors and of the facts beside them.
+
+    Example:
+        >>> content_sum({"a": torch.zeros(2)}) == content_sum({"a": torch.zeros(2, 1)})
+        False
+    """
+    total = crc32(json.dumps(facts or {}, default=plain).encode())
     for name in sorted(tensors):
         held = tensors[name].detach().cpu().contiguous().reshape(-1)
         about = f"{name} {held.dtype} {tuple(tensors[name].shape)}"

@@ -16,7 +16,7 @@ from kernelhead.data import Images
 from kernelhead.errors import BadInput
 from kernelhead.rng import seeded
 from kernelhead.training.course import Course
-from kernelhead.training.progress import keeper_of
+from kernelhead.training.progress import keeper_of, kept_in
 from kernelhead.training.resident import scores_of
 from kernelhead.training.steps import Fitted, Loss, Solo, Watch, about_course, fit_steps
 
@@ -73,11 +73,11 @@ def fit_streamed(
         raise BadInput(f"fit_streamed: {len(images)} images, expected at least a batch of {course.batch}")
     device = next(model.parameters()).device
     compiled = device.type == "cuda" if compiled is None else compiled
-    about = about_course(course, torch.empty(len(images), device=device), every)
-    keeper = keeper_of(keep, about)
+    labels = {"targets": torch.from_numpy(np.require(images.y, requirements="W"))}
+    keeper = keeper_of(keep, lambda: {**about_course(course, model, labels, every), "streamed": True})
     first = 0 if keeper is None or keeper.ended else keeper.pace.steps
     order = islice(orders(len(images), course), first, None)
-    with seeded(course.seed), closing(read_ahead(images, order, device)) as feed:
+    with kept_in(None), seeded(course.seed), closing(read_ahead(images, order, device)) as feed:
         steps = _Streamed(model, feed, course, loss, compiled, first)
         (made,) = fit_steps(steps, [watch], every, None, keeper=keeper)
     if isinstance(made, BadInput):
