@@ -40,7 +40,6 @@ class Journal:
     Args:
         folder: of the files.
         name: of the job.
-
         commit: of the code that runs it.
 
     Attributes:
@@ -293,7 +292,7 @@ class Keeper:
         if self.journal is not None:
             self.journal.spent = max(self.journal.spent, spent)
             self.journal.tries = max(self.journal.tries, tries + 1)
-            self.journal.origin = self.facts.get("commit")
+            self.journal.origin = self.journal.origin or self.facts.get("commit")
 
     def _write(self, tensors: dict[str, Tensor], pace: Pace, **facts: Any) -> None:
         began = time.monotonic()
