@@ -9,14 +9,26 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
+import torch
+from torch import nn
 
 from kernelhead.cli.__main__ import main
 from kernelhead.errors import BadInput
 from kernelhead.records import REPORT
 from kernelhead.report import write_report
-from kernelhead.training import event_recipe_from, run_jobs, train_event_run, train_run
+from kernelhead.rng import seeded
+from kernelhead.training import (
+    Course,
+    event_recipe_from,
+    fit_resident,
+    progress,
+    run_jobs,
+    train_event_run,
+    train_run,
+)
 from tests.drills.crashes import check_whole, held_by, killed_after, killed_at, touched_by
 from tests.surgery.saved import saved_bert, text
 from tests.training import tiny_events, tiny_field
@@ -233,6 +245,44 @@ def test_distillation_killed_at_any_time_is_done_again(
     work()
     assert held_by(tmp_path / "out", hidden=False) == held_by(host / "straight")
     record_property("kills", kills)
+
+
+def course(folder: Path | None) -> tuple[list[float], list[float], torch.Tensor]:
+    """A short course with dropout and looks, which writes at every step where there is a folder."""
+    with patch.object(progress, "PAUSE", 0.0), seeded(0):
+        net = nn.Sequential(nn.Linear(3, 4), nn.Dropout(0.3), nn.ReLU(), nn.Linear(4, 2))
+        x = torch.randn(12, 3)
+        fitted = fit_resident(
+            net, x, (x[:, 0] > 0).long(), Course(12, 4, lr=0.01, ema=0.9),
+            watch=lambda each: -each(x).square().sum().item(), every=5,
+            keep=None if folder is None else folder / "course.safetensors",
+        )  # fmt: skip
+    return fitted.losses, fitted.watched, torch.cat([each.detach().flatten() for each in net.parameters()])
+
+
+def check_course(folder: Path, step: int) -> int:
+    losses, watched, weights = course(None)
+    killed = 0
+    for place in places(partial(course, folder), folder, step):
+        shutil.rmtree(folder, ignore_errors=True)
+        # Twice: a course that has gone on is killed too.
+        for _ in range(2):
+            killed += killed_at(partial(course, folder), folder, place)
+            check_whole(folder)
+        made = course(folder)
+        assert made[:2] == (losses, watched), f"killed at touch {place}"
+        assert torch.equal(made[2], weights)
+    assert killed
+    return killed
+
+
+def test_a_course_killed_at_some_touches_goes_on(tmp_path: Path) -> None:
+    check_course(tmp_path / "kept", 7)
+
+
+@pytest.mark.drill
+def test_a_course_killed_at_every_touch_goes_on(tmp_path: Path, record_property: Tell) -> None:
+    record_property("kills", check_course(tmp_path / "kept", 1))
 
 
 def grid(folder: Path) -> None:
