@@ -1,6 +1,7 @@
 """How long does a training step of the paper's long-range models take, with which attention?"""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,11 +14,12 @@ from kernelhead.models import SequenceClassifier
 from kernelhead.nn import ksvd_penalty, record
 
 ATTENTIONS = (
-    "primal", "primal+", "softmax", "linear", "linear, plain bf16", "nystrom", "performer", "convolution",
-    "none",
+    "primal", "primal+", "softmax", "linear", "linear, plain bf16", "nystrom", "nystrom, plain bf16",
+    "performer", "performer, plain bf16", "convolution", "none",
 )  # fmt: skip
 # Batch, points, vocabulary, classes, rank.
 TASKS = {"Image": (256, 1024, 256, 10, 30), "ListOps": (32, 2048, 32, 10, 20), "Text": (32, 4096, 512, 2, 20)}
+FEATURES = 111  # of a head of Performer, as many as `nn.PerformerAttention` draws
 
 
 class Nothing(nn.Module):
@@ -29,22 +31,29 @@ class Nothing(nn.Module):
         return x
 
 
-class PlainLinear(nn.Module):
-    """Linear attention as its rivals write it: one projection, nothing in float32."""
+class Plain(nn.Module):
+    """An attention as its rivals write it: one projection, nothing in float32."""
 
     width, heads = 64, 2
 
-    def __init__(self) -> None:
+    def __init__(self, mix: Callable[..., Tensor], features: int = 0) -> None:
         super().__init__()
-        self.sides, self.out = nn.Linear(64, 192), nn.Linear(64, 64)
+        self.mix, self.sides, self.out = mix, nn.Linear(64, 192), nn.Linear(64, 64)
+        self.register_buffer("frequencies", torch.randn(features, 64 // self.heads) if features else None)
 
     def forward(self, x: Tensor, *, mask: Tensor | None = None) -> Tensor:
         query, key, value = self.sides(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        output: Tensor = self.out(rivals.linear(query, key, value).transpose(1, 2).flatten(-2))
+        drawn = () if self.frequencies is None else (self.frequencies.to(query.dtype),)
+        output: Tensor = self.out(self.mix(query, key, value, *drawn).transpose(1, 2).flatten(-2))
         return output
 
 
-REPLACED = {"none": Nothing, "linear, plain bf16": PlainLinear}
+REPLACED: dict[str, Callable[[], nn.Module]] = {
+    "none": Nothing,
+    "linear, plain bf16": partial(Plain, rivals.linear),
+    "nystrom, plain bf16": partial(Plain, rivals.nystrom),
+    "performer, plain bf16": partial(Plain, rivals.performer, FEATURES),
+}
 # What a model is built with where its attention's name does not say it.
 BUILT: dict[str, dict[str, Any]] = {
     **{name: {"attention": "linear"} for name in REPLACED},
