@@ -60,6 +60,21 @@ def test_who_shared_a_device_is_said() -> None:
     assert "| b | New | 1,234 | 2.0 | - | 99 | abacus, 4 side by side |" in lines
 
 
+def test_costs_are_means_of_one_place() -> None:
+    abacus, rule = {"device": "abacus"}, {"device": "slide rule"}
+    places = [(abacus, 1, 2.0), (rule, 1, 8.0), (abacus, 1, 4.0), (abacus, 3, 9.0)]
+    rows = [
+        row("a", "new", 0.6, seed=seed, machine=machine, workers=workers, seconds=seconds)
+        for seed, (machine, workers, seconds) in enumerate(places)
+    ]
+    costs = [line for line in markdown(PAGE, rows).splitlines() if "1,234" in line]
+    assert costs == [
+        "| a | New | 1,234 | 3.0 | - | 99 | abacus |",
+        "| a | New | 1,234 | 9.0 | - | 99 | abacus, 3 side by side |",
+        "| a | New | 1,234 | 8.0 | - | 99 | slide rule |",
+    ]
+
+
 def test_goals_are_judged_by_rule_and_doubtful_sets_left_out() -> None:
     lines = markdown(PAGE, ROWS).splitlines()
     assert (

@@ -304,14 +304,14 @@ def _verdict(page: Page, ours: Sequence[float], other: Sequence[float]) -> tuple
 
 
 def _costs(page: Page, rows: Sequence[Row], protocol: str) -> Iterator[str]:
-    """Means over the rows of a cell."""
+    """Means over the rows of a cell that ran in one place, alone or beside as many others."""
     heads = "data set", "variant", "parameters", "s", "s an epoch", "peak MiB"
     yield _line(*heads, *page.beside.values(), "device")
     yield _line("---", "---", *["---:"] * (4 + len(page.beside)), "---")
-    groups: dict[tuple[str, str], list[Row]] = {}
-    for row in _done(rows, protocol):
-        groups.setdefault((row["data"], row["variant"]), []).append(row)
-    for (data, name), group in groups.items():
+    groups: dict[tuple[str, str, str], list[Row]] = {}
+    for row in sorted(_done(rows, protocol), key=lambda row: (row["data"], row["variant"], _where(row))):
+        groups.setdefault((row["data"], row["variant"], _where(row)), []).append(row)
+    for (data, name, where), group in groups.items():
         yield _line(
             data,
             page.variants.get(name, name),
@@ -325,12 +325,14 @@ def _costs(page: Page, rows: Sequence[Row], protocol: str) -> Iterator[str]:
                 )
             ),
             *(_mean([row["figures"] for row in group], figure) for figure in page.beside),
-            "; ".join(sorted({_where(row) for row in group if row.get("machine")})) or NONE,
+            where,
         )
 
 
 def _where(row: Row) -> str:
-    """The device of a row, and with how many others it shared it."""
+    """The device of a row, and how many shared it."""
+    if not row.get("machine"):
+        return NONE
     shared = {"together": "in one process", "workers": "side by side"}
     beside = [f", {row[name]} {words}" for name, words in shared.items() if row.get(name, 1) > 1]
     return str(row["machine"]["device"]) + "".join(beside)
