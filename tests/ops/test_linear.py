@@ -12,6 +12,7 @@ from torch import Tensor
 
 from kernelhead.errors import BadInput, ShapeError, UnknownName
 from kernelhead.kernels.features import draw_frequencies, positive_features
+from kernelhead.ops.eager.linear import elu_features
 from kernelhead.ops.linear import (
     LinearState,
     linear_attention,
@@ -107,6 +108,20 @@ def test_nystrom_is_the_definition(landmarks: int, lengths: list[int]) -> None:
     actual = nystrom_attention(q, k, v, landmarks=landmarks, mask=mask[:, None], pinv="exact")
     oracle = nystrom_oracle(q, k, v, mask=mask, landmarks=landmarks)
     assert_exact(actual, oracle)
+
+
+@pytest.mark.parametrize("pinv", ["iterative", "exact"])
+@pytest.mark.parametrize("landmarks", [1, 3, 4, 12, 20], ids="s{}".format)
+def test_nystrom_of_equal_segments_is_that_under_a_full_mask(landmarks: int, pinv: str) -> None:
+    held = [side.clone().requires_grad_() for side in sides(12)]
+    made = [
+        nystrom_attention(*held, landmarks=landmarks, mask=mask, pinv=pinv)
+        for mask in (None, torch.ones(12, dtype=torch.bool))
+    ]
+    assert_exact(made[0], made[1].detach())
+    grads = [torch.autograd.grad(each.square().sum(), held) for each in made]
+    for ours, masked in zip(*grads, strict=True):
+        assert_exact(ours, masked)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -209,6 +224,18 @@ def test_performer_stands_exponents_that_overflow(causal: bool) -> None:
     error = performer(q.float(), k.float(), v.float(), causal=causal) - oracle
     # An exponent of size x is known to x eps in float32.
     assert error.abs().max() <= oracle.abs().max() * exponent * torch.finfo(torch.float32).eps
+
+
+def test_the_elu_map_has_its_gradients_everywhere() -> None:
+    x = torch.tensor([-40.0, -3.0, -0.1, 0.0, 0.2, 5.0], dtype=torch.float64, requires_grad=True)
+    wanted = torch.where(x > 0, 1.0, x.exp()).detach()
+    (slope,) = torch.autograd.grad(elu_features(x).sum(), x, create_graph=True)
+    assert_exact(slope, wanted)
+    (bend,) = torch.autograd.grad(slope.sum(), x)
+    assert_exact(bend, torch.where(x > 0, 0.0, x.exp()).detach())
+    # As transforms and compilers make it.
+    made = torch.func.vmap(torch.func.grad(lambda each: elu_features(each).sum()))(x.detach())
+    assert_exact(made, wanted)
 
 
 def test_the_elu_map_does_not_round_to_zero() -> None:

@@ -23,7 +23,7 @@ def unit_rows(points: Tensor) -> Tensor:
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]])
     """
-    if not _by_hand(points):
+    if not by_hand(points):
         return (points * _inverse_norms(points)).to(points.dtype)
     unit: Tensor = _UnitRows.apply(points)[0]
     return unit
@@ -40,7 +40,7 @@ def gram(features: Tensor) -> Tensor:
                 [2., 5.]])
     """
     check_axes("gram", features=(features, "... n p"))
-    if not _by_hand(features):
+    if not by_hand(features):
         return features.mT @ features
     made: Tensor = _Gram.apply(features)
     return made
@@ -102,8 +102,13 @@ def _monomials(width: int, degree: int) -> tuple[list[tuple[int, ...]], list[flo
     return columns, weights
 
 
-def _by_hand(points: Tensor) -> bool:
-    """Whether a gradient is wanted that is written out here: compilers and transforms make their own."""
+def by_hand(points: Tensor) -> bool:
+    """Whether a gradient is wanted that is worth writing out: compilers and transforms make their own.
+
+    Example:
+        >>> by_hand(torch.zeros(2)), by_hand(torch.zeros(2, requires_grad=True))
+        (False, True)
+    """
     if torch.compiler.is_compiling() or torch._C._get_tracing_state():
         return False
     wanted = torch.is_grad_enabled() and points.requires_grad

@@ -1,10 +1,12 @@
 """Attention of linear cost in plain PyTorch: elu features, positive random features, landmarks."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from kernelhead.kernels.features import by_hand
 from kernelhead.ops.eager.softmax import seen_softmax, wide
 from kernelhead.pattern import Dense, Factored, Pattern
 from kernelhead.shapes import zeroed
@@ -70,7 +72,25 @@ def linear_step(
 
 def elu_features(points: Tensor) -> Tensor:
     """elu(x) + 1, without the cancellation that rounds it to zero below -17 in float32."""
-    return torch.where(points > 0, points + 1, points.clamp_max(0).exp())
+    if by_hand(points):
+        made: Tensor = _EluFeatures.apply(points)
+        return made
+    return points.clamp_max(0).exp() + points.relu()
+
+
+class _EluFeatures(torch.autograd.Function):
+    """elu(x) + 1 with its gradient from itself: it is 1 above 1, and where it is less its own derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, points: Tensor) -> Tensor:
+        made = points.clamp_max(0).exp_().add_(points.relu())
+        ctx.save_for_backward(made)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (made,) = ctx.saved_tensors
+        return grads[0] * made.clamp_max(1)
 
 
 def performer_attention(
@@ -122,12 +142,21 @@ def nystrom_attention(
 ) -> Tensor:
     """Softmax to landmarks, the inverse among landmarks, softmax from landmarks, times values."""
     n, d = query.shape[-2:]
-    if mask is None:
-        mask = query.new_ones(n, dtype=torch.bool)
+    count = min(landmarks, n)
     with _no_autocast(query):
-        left, right = wide(zeroed(query, mask)) * d**-0.5, wide(zeroed(key, mask))
-        values = wide(zeroed(value, mask))
-        member = _segments(mask, min(landmarks, n))  # (... s n)
+        left, right, values = (wide(zeroed(side, mask)) for side in (query, key, value))
+        left = left * d**-0.5
+        if mask is None and n % count == 0:
+            # Segments are of one size: their means are sums of neighbours and no product.
+            left_marks, right_marks = (side.unflatten(-2, (count, -1)).mean(-2) for side in (left, right))
+            gathered = values
+            if count < n:
+                among = (left_marks @ right_marks.mT).softmax(-1)  # (... s s)
+                from_marks = (left_marks @ right.mT).softmax(-1)  # (... s n)
+                gathered = _inverse(among, pinv, iterations) @ (from_marks @ values)
+            return ((left @ right_marks.mT).softmax(-1) @ gathered).to(value.dtype)
+        mask = query.new_ones(n, dtype=torch.bool) if mask is None else mask
+        member = _segments(mask, count)  # (... s n)
         sizes = member.sum(-1, keepdim=True)
         means = member.to(left.dtype) / sizes.clamp_min(1)
         # Where every real point is its own landmark the exact answer costs less than the inverse.
@@ -136,7 +165,7 @@ def nystrom_attention(
         to_marks = seen_softmax(left @ right_marks.mT, sizes.mT > 0)  # (... n s)
         from_marks = seen_softmax(left_marks @ right.mT, mask.unsqueeze(-2))  # (... s n)
         among = (left_marks @ right_marks.mT).softmax(-1)  # (... s s)
-        inverse = torch.linalg.pinv(among) if pinv == "exact" else _iterated_inverse(among, iterations)
+        inverse = _inverse(among, pinv, iterations)
         gathered = torch.where(whole, means @ values, inverse @ (from_marks @ values))
         return zeroed(to_marks @ gathered, mask).to(value.dtype)
 
@@ -243,6 +272,11 @@ def _segments(mask: Tensor, count: int) -> Tensor:
     place = mask.cumsum(-1) * total.clamp_max(count) - 1
     segment = (place // total.clamp_min(1)).masked_fill(~mask, -1)
     return segment.unsqueeze(-2) == torch.arange(count, device=mask.device).unsqueeze(-1)
+
+
+def _inverse(matrix: Tensor, pinv: str, iterations: int) -> Tensor:
+    """The pseudo-inverse, exact or by so many steps."""
+    return torch.linalg.pinv(matrix) if pinv == "exact" else _iterated_inverse(matrix, iterations)
 
 
 def _iterated_inverse(matrix: Tensor, iterations: int) -> Tensor:
