@@ -192,21 +192,20 @@ def _linear_sides(query: Tensor, key: Tensor, mask: Tensor | None) -> tuple[Tens
 
 
 def _log_sides(query: Tensor, key: Tensor, frequencies: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Logarithms of sqrt(m) times the positive random features, minus infinity at padded keys."""
-    left, right = (_log_features(side, frequencies) for side in (query, zeroed(key, mask)))
-    return left, right if mask is None else right.masked_fill(~mask.unsqueeze(-1), -torch.inf)
-
-
-def _log_features(points: Tensor, frequencies: Tensor) -> Tensor:
-    scaled = wide(points) * points.shape[-1] ** -0.25
-    return scaled @ frequencies.to(scaled).mT - scaled.square().sum(-1, keepdim=True) / 2
+    """Logarithms of positive random features up to what is the same for all features of a query, or of all
+    keys, which cancels in every mean; minus infinity at padded keys."""
+    size = query.shape[-1] ** -0.25
+    left, right = wide(query), wide(zeroed(key, mask))
+    drawn = frequencies.to(left).mT * size
+    right = right @ drawn - right.square().sum(-1, keepdim=True) * (size * size / 2)
+    return left @ drawn, right if mask is None else right.masked_fill(~mask.unsqueeze(-1), -torch.inf)
 
 
 def _exponentials(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Features from logarithms in chunks (... g c p), with factors taken out that cancel in every mean.
 
     Each feature of the keys is divided by its largest value so far and that of the queries multiplied
-    by it, then each query by its largest feature: nothing overflows, and a query that sees its whole
+    by it, then each query by the sum of its features: nothing overflows, and a query that sees its whole
     chunk has a sum of weights of at least one.
 
     Shapes: returns both sides (... g c p) and fade (... g p), which takes a sum over earlier chunks
@@ -219,8 +218,7 @@ def _exponentials(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             [torch.ones_like(peak[..., :1, :]), (peak[..., :-1, :] - peak[..., 1:, :]).exp()], -2
         )
         peak = peak.unsqueeze(-2)
-        top = (left + peak).amax(-1, keepdim=True)
-    return (left + peak - top).exp(), (right - peak).exp(), fade
+    return (left + peak).softmax(-1), (right - peak).exp(), fade
 
 
 def _scan(left: Tensor, right: Tensor, value: Tensor, *, fade: Tensor) -> Tensor:
