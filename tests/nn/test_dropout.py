@@ -50,6 +50,34 @@ def test_it_is_that_of_torch(how: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
+def test_gradients_by_hand_are_those_of_the_plain_writing(dtype: torch.dtype) -> None:
+    x, above = points(31, 9, dtype=dtype).mT, points(9, 31, seed=1, dtype=dtype)
+    made = []
+    for wanted in (False, True):
+        torch.manual_seed(0)
+        made.append(thinned_by_bits(x.detach().requires_grad_(wanted), 0.3))
+    assert torch.equal(*made)
+    assert made[1].requires_grad
+    torch.manual_seed(0)
+    kept = thinned_by_bits(torch.ones_like(x), 0.3) != 0
+    held = x.detach().requires_grad_()
+    torch.manual_seed(0)
+    (slope,) = torch.autograd.grad(thinned_by_bits(held, 0.3), held, above)
+    assert torch.equal(slope, above * kept * (65536 / (65536 - 19661)))
+
+
+def test_gradients_of_gradients() -> None:
+    def thin(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(0)
+        return thinned_by_bits(x, 0.4)
+
+    with torch.random.fork_rng():
+        x = points(5, 3).requires_grad_()
+        assert torch.autograd.gradcheck(thin, (x,))
+        assert torch.autograd.gradgradcheck(thin, (x,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("p", [0.1, 0.5, 2 / 65536, 0.9999])
 def test_many_entries_on_the_cpu(p: float, dtype: torch.dtype) -> None:
     x = points(512, 513, dtype=dtype).requires_grad_()
