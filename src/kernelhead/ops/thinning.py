@@ -60,10 +60,10 @@ class _Thinned(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, drawn: Tensor, least: int, growth: float) -> Tensor:
-        kept = torch.ge(drawn, least, out=torch.empty_like(x))
-        ctx.save_for_backward(kept.to(torch.int8))
+        kept = torch.ge(drawn, least, out=torch.empty_like(x, dtype=torch.int8))
+        ctx.save_for_backward(kept)
         ctx.growth = growth
-        return torch.mul(x, kept, out=kept).mul_(growth)
+        return kept.to(x.dtype).mul_(x).mul_(growth)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
