@@ -44,11 +44,8 @@ def thinned_by_bits(x: Tensor, p: float) -> Tensor:
     """
     gone = gone_of(p)
     words = torch.empty(-(-x.numel() // 4), dtype=torch.int64, device=x.device).random_(-(2**63), None)
-    drawn, least, growth = (
-        words.view(torch.int16)[: x.numel()].view(x.shape),
-        gone - LEVELS // 2,
-        LEVELS / (LEVELS - gone),
-    )
+    drawn = words.view(torch.int16)[: x.numel()].view(x.shape)
+    least, growth = gone - LEVELS // 2, LEVELS / (LEVELS - gone)
     if by_hand(x):
         made: Tensor = _Thinned.apply(x, drawn, least, growth)
         return made
