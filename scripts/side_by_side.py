@@ -64,8 +64,6 @@ def run_task(task: Asked, out: Path, commit: str | None, workers: int, progress:
     ledger, todo = Ledger(out / f"{field}.json"), [job for job, at in standing(jobs, out=out) if at != DONE]
     if progress is not None:
         check_resumes(field)
-        if together > 1:
-            raise BadInput(f"together is {together}, and jobs in one process leave no progress")
     shared = Task(runner_of(field, root, keep), 1, commit or commit_of(), together, workers, progress)
     for job, row in rows_here(shared, todo):
         ledger.add(row)

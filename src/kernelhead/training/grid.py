@@ -149,10 +149,6 @@ def run_jobs(
         raise BadInput(
             f"run_jobs: together is {together}, which is in this process; leave out workers and ray"
         )
-    if progress is not None and together > 1:
-        raise BadInput(
-            f"run_jobs: together is {together}, and jobs in one process leave no progress; leave one out"
-        )
     keys = [job.key for job in jobs]
     if len({job.field for job in jobs}) > 1 or len({*keys}) < len(keys):
         raise BadInput(
@@ -164,11 +160,11 @@ def run_jobs(
     known = {} if fresh else ledger.by_job()
     found = {job.key: known.get(job.identity) for job in jobs}
     todo = [job for job in jobs if (found[job.key] or {}).get("status") != DONE]
-    if progress is not None:
-        # Workers of a cluster may stand in other folders.
-        progress = progress.absolute()
-        prepare_folder(progress)
+    # Workers of a cluster may stand in other folders.
+    progress = None if progress is None else progress.absolute()
     task = Task(run, threads, commit(), together, workers, progress)
+    if progress is not None:
+        prepare_folder(progress)
     for job in jobs if fresh else [job for job in jobs if job not in todo]:
         task.forget(job)  # left by tries that ended elsewhere, or before this one
     if ray is not None:
@@ -223,6 +219,9 @@ class Task:
         together: jobs that share a process, see `rows_here`.
         workers: processes that share a machine.
         progress: folder of what running jobs leave, see `run_jobs`.
+
+    Raises:
+        BadInput: jobs that share a process are to leave progress.
     """
 
     run: Run
@@ -231,6 +230,13 @@ class Task:
     together: int = 1
     workers: int = 1
     progress: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.progress is not None and self.together > 1:
+            raise BadInput(
+                f"run_jobs: together is {self.together}, and jobs in one process leave no progress; "
+                "leave one out"
+            )
 
     def row(self, job: Job) -> Row:
         """Run a job, in the process at hand, to its row."""

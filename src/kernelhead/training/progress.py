@@ -163,7 +163,7 @@ class Keeper:
     @property
     def losses(self) -> list[float]:
         """Of the steps of a course that has ended."""
-        made: list[float] = self.tensors["losses" if self.ended else "place.losses"].tolist()
+        made: list[float] = self.tensors["place.losses"].tolist()
         return made
 
     @property
@@ -248,7 +248,7 @@ class Keeper:
             CheckpointError: the file cannot be written.
         """
         tensors = {f"model.{name}": tensor for name, tensor in model.state_dict().items()}
-        tensors["losses"] = torch.tensor(losses, dtype=torch.float64)
+        tensors["place.losses"] = torch.tensor(losses, dtype=torch.float64)
         self._write(tensors, pace, figures=figures, ended=True)
 
     def load(self, model: nn.Module) -> None:
@@ -284,7 +284,11 @@ class Keeper:
             )
             spent, tries = float(self.facts["spent"]), int(self.facts["tries"])
             steps, last = self.pace.steps, int(self.about["course"]["steps"])
-            if not 0 < steps <= last or (steps == last and not self.ended) or self.losses == []:
+            if (
+                not 0 < steps <= last
+                or (steps == last and not self.ended)
+                or "place.losses" not in self.tensors
+            ):
                 raise ValueError(f"it stands at step {steps} of {last}")
             _ = self.figures, self.since
         except (KeyError, TypeError, ValueError) as error:

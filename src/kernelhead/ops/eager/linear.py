@@ -151,9 +151,8 @@ def nystrom_attention(
             left_marks, right_marks = (side.unflatten(-2, (count, -1)).mean(-2) for side in (left, right))
             gathered = values
             if count < n:
-                among = (left_marks @ right_marks.mT).softmax(-1)  # (... s s)
                 from_marks = (left_marks @ right.mT).softmax(-1)  # (... s n)
-                gathered = _inverse(among, pinv, iterations) @ (from_marks @ values)
+                gathered = _inverted(left_marks, right_marks, pinv, iterations) @ (from_marks @ values)
             return ((left @ right_marks.mT).softmax(-1) @ gathered).to(value.dtype)
         mask = query.new_ones(n, dtype=torch.bool) if mask is None else mask
         member = _segments(mask, count)  # (... s n)
@@ -164,8 +163,7 @@ def nystrom_attention(
         left_marks, right_marks = means @ left, means @ right  # (... s d)
         to_marks = seen_softmax(left @ right_marks.mT, sizes.mT > 0)  # (... n s)
         from_marks = seen_softmax(left_marks @ right.mT, mask.unsqueeze(-2))  # (... s n)
-        among = (left_marks @ right_marks.mT).softmax(-1)  # (... s s)
-        inverse = _inverse(among, pinv, iterations)
+        inverse = _inverted(left_marks, right_marks, pinv, iterations)
         gathered = torch.where(whole, means @ values, inverse @ (from_marks @ values))
         return zeroed(to_marks @ gathered, mask).to(value.dtype)
 
@@ -272,9 +270,10 @@ def _segments(mask: Tensor, count: int) -> Tensor:
     return segment.unsqueeze(-2) == torch.arange(count, device=mask.device).unsqueeze(-1)
 
 
-def _inverse(matrix: Tensor, pinv: str, iterations: int) -> Tensor:
-    """The pseudo-inverse, exact or by so many steps."""
-    return torch.linalg.pinv(matrix) if pinv == "exact" else _iterated_inverse(matrix, iterations)
+def _inverted(left: Tensor, right: Tensor, pinv: str, iterations: int) -> Tensor:
+    """The pseudo-inverse of softmax among landmarks (... s d), exact or by so many steps."""
+    among = (left @ right.mT).softmax(-1)
+    return torch.linalg.pinv(among) if pinv == "exact" else _iterated_inverse(among, iterations)
 
 
 def _iterated_inverse(matrix: Tensor, iterations: int) -> Tensor:
