@@ -217,6 +217,16 @@ def _lookup(record: Record, _: dict[str, Record]) -> list[str]:
     ]
 
 
+def _padded(record: Record, _: dict[str, Record]) -> list[str]:
+    rows = _beside(record, ("n", "share"), ("forward", "both"), shown="{:,}".format)
+    return [
+        "Lengths are drawn from 1 to twice that share of n at most; 1.0 is a mask that hides nothing. The",
+        "floor is what is read and written once, gradients too, at the speed of a plain copy.",
+        "",
+        *_table(f"n | share of real keys | what | {FORWARD} | {BOTH}", rows),
+    ]
+
+
 def _faster(row: Row) -> list[str]:
     """How many times as fast, and the lowest and highest of its rounds."""
     return [
@@ -352,6 +362,9 @@ SECTIONS = {
     ),
     "lookup": Section(
         "Tables that tokens look up", "256 tokens of 64 features in float32, 262,144 points", _lookup
+    ),
+    "padded": Section(
+        "Softmax attention with padded keys", "2 heads of 32 in bfloat16, 131,072 points", _padded
     ),
     "local": Section("Mixing of neighbours", "15 taps, 128 features, 262,144 or 131,072 points", _local),
     "rows": Section(

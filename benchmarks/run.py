@@ -26,8 +26,9 @@ from kernelhead.shapes import check_size
 
 TINY = Path("runs") / "tiny"
 ORDER = (
-    "core", "layer", "long_range", "feedforward", "lookup", "causal", "rpc", "local", "cpu",
-    "long_range_cpu", "softmax_cpu", "local_cpu", "ksvd", "rows", "reranking", "cooccurrence", "robustness",
+    "core", "layer", "long_range", "padded", "feedforward", "lookup", "causal", "rpc", "local",
+    "cpu", "long_range_cpu", "softmax_cpu", "local_cpu", "ksvd", "rows", "reranking", "cooccurrence",
+    "robustness",
 )  # fmt: skip
 SAME = ("question", "machine", "versions", "commit", "gated", "tiny")
 # Processes that compile side by side: those of the longest sequences hold much of the device's memory.

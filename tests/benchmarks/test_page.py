@@ -92,6 +92,12 @@ RECORDS: dict[str, dict[str, Any]] = {
             {**core(64, "torch", 1.0, 20.0, 1.0), "same": 0.9},
         ]
     ),
+    "padded": record(
+        [
+            {**core(64, "ours, torch.compile", 1.0, 2.0, 1.0), "share": 0.5},
+            {**core(64, "mask, cuDNN", 2.0, 8.0, 1.0), "share": 0.5},
+        ]
+    ),
     "cpu": record([{"n": 8, "ratio": 1.7, "lowest": 1.1, "highest": 2.4, "ours_per_point": 2.0}]),
     "long_range_cpu": record(
         [

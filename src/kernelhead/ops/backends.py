@@ -1,5 +1,6 @@
 """Which backend fits a tensor: a pure function of what is given."""
 
+from collections.abc import Callable
 from importlib.util import find_spec
 
 import torch
@@ -14,6 +15,8 @@ MOST_ROWS = 1024  # of a table
 LARGEST_LAYER = 2**13  # entries of a feed-forward's weight
 FARTHEST = 2**31  # places that a number of 32 bits tells apart
 HAS_TRITON = find_spec("triton") is not None
+HAS_LENGTHS = find_spec("torch.nn.attention.varlen") is not None
+MANY_KEYS = 512  # from which the kernel for sequences of different lengths is faster than one with a mask
 
 
 def on_cuda(points: Tensor) -> bool:
@@ -136,6 +139,38 @@ def local_backend(x: Tensor, weight: Tensor) -> str:
     return "triton" if fits and HAS_TRITON else "eager"
 
 
+def softmax_backend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, plain: bool) -> str:
+    """ "packed" for many keys in half precision with a mask on a CUDA device, else "eager".
+
+    Args:
+        query: (b, h, n, d), as are key and value with m points.
+        key: of the same width.
+        value: of the same width.
+        mask: (b, 1, m); without one every key is real, and no kernel is faster than PyTorch's choice.
+        plain: whether nothing else is asked for, such as an order of points, dropout or a scale.
+
+    Example:
+        >>> x = torch.zeros(1, 1, 2, 8)
+        >>> softmax_backend(x, x, x, None, plain=True)
+        'eager'
+    """
+    if mask is None or not plain or not HAS_LENGTHS or not all(map(on_cuda, (query, key, value, mask))):
+        return "eager"
+    fits = (
+        query.dim() == key.dim() == 4
+        and query.dtype == key.dtype == value.dtype
+        and query.dtype in DTYPES[1:]
+        and key.shape == value.shape == (*query.shape[:2], *key.shape[2:])
+        and query.shape[-1] == key.shape[-1] <= WIDEST
+        and query.shape[-1] % 8 == 0
+        and query.numel() > 0
+        and key.shape[-2] >= MANY_KEYS
+        and mask.shape == (key.shape[0], 1, key.shape[2])
+        and max(query.shape[0] * query.shape[2], mask.numel()) < FARTHEST
+    )
+    return "packed" if fits and _flash_serves() else "eager"
+
+
 def products_of(weight: Tensor) -> torch.dtype:
     """The precision of products with a weight: that of autocast where it is on, or its own.
 
@@ -186,3 +221,11 @@ def lookup_backend(table: Tensor, tokens: Tensor) -> str:
         and table.shape[1] <= WIDEST
     )
     return "triton" if fits and HAS_TRITON else "eager"
+
+
+def _asked_for_flash() -> bool:
+    return torch.backends.cuda.flash_sdp_enabled() and torch.cuda.get_device_capability() >= (8, 0)
+
+
+# Whether PyTorch's flash kernels run on the device and may be used; a constant to torch.compile.
+_flash_serves: Callable[[], bool] = torch.compiler.assume_constant_result(_asked_for_flash)

@@ -4,6 +4,8 @@ import torch
 from torch import Tensor
 
 from kernelhead.errors import BadInput, ShapeError
+from kernelhead.ops.backends import softmax_backend
+from kernelhead.ops.eager import packed
 from kernelhead.ops.eager import softmax as eager
 from kernelhead.shapes import check_axes
 
@@ -20,8 +22,8 @@ def softmax_attention(
 ) -> Tensor:
     r"""Softmax attention, $o_i = \sum_j e^{s q_i^\top k_j} v_j / \sum_j e^{s q_i^\top k_j}$.
 
-    Time grows as n m; memory too, unless PyTorch has a fused kernel for the input. What stands at
-    padded keys, even NaN, has no influence.
+    Time grows as n m; memory too, unless PyTorch has a fused kernel for the input. On a GPU in half
+    precision many padded keys cost next to nothing. What stands at padded keys, even NaN, has no influence.
 
     Shapes: query (... n d), key (... m d), value (... m e), mask (... m), True where a key is real;
     batch axes broadcast; returns (... n e), zero in rows that see no key.
@@ -43,6 +45,9 @@ def softmax_attention(
     """
     check_sides("softmax_attention", query, key, value, mask=mask, causal=causal)
     check_dropout("softmax_attention", dropout)
+    plain = not causal and dropout == 0 and scale is None
+    if mask is not None and softmax_backend(query, key, value, mask, plain=plain) == "packed":
+        return packed.softmax_attention(query, key, value, mask)
     return eager.softmax_attention(query, key, value, mask=mask, causal=causal, dropout=dropout, scale=scale)
 
 
