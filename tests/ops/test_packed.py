@@ -1,6 +1,7 @@
 """Softmax attention to real keys alone: its packing against the definition, its kernel on a GPU."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -83,8 +84,9 @@ def test_what_stands_at_padded_keys_has_no_influence(monkeypatch: pytest.MonkeyP
 
 def test_the_backend_is_eager_where_the_kernel_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "on_cuda", lambda _: True)
-    monkeypatch.setattr(backends, "_flash_serves", lambda: True)
     monkeypatch.setattr(backends, "HAS_LENGTHS", True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=major))
+    major = 8
 
     def chosen(*, m: int = 512, d: int = 8, dtype: torch.dtype = torch.bfloat16, plain: bool = True) -> str:
         x, mask = torch.zeros(4, 2, m, d, dtype=dtype), torch.ones(4, 1, m, dtype=torch.bool)
@@ -95,6 +97,9 @@ def test_the_backend_is_eager_where_the_kernel_does_not_fit(monkeypatch: pytest.
     refused = {"m": 511, "d": 12, "dtype": torch.float32, "plain": False}
     assert {chosen(**{name: value}) for name, value in refused.items()} == {"eager"}
     assert chosen(d=136) == "eager"
+    major = 7
+    assert chosen() == "eager"
+    major = 8
     x, mask = torch.zeros(4, 2, 512, 8, dtype=torch.bfloat16), torch.ones(1, 1, 512, dtype=torch.bool)
     assert backends.softmax_backend(x, x, x, mask, plain=True) == "eager"
     assert backends.softmax_backend(x, x, x, None, plain=True) == "eager"

@@ -1,7 +1,7 @@
 """Which backend fits a tensor: a pure function of what is given."""
 
-from collections.abc import Callable
 from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -15,7 +15,9 @@ MOST_ROWS = 1024  # of a table
 LARGEST_LAYER = 2**13  # entries of a feed-forward's weight
 FARTHEST = 2**31  # places that a number of 32 bits tells apart
 HAS_TRITON = find_spec("triton") is not None
-HAS_LENGTHS = find_spec("torch.nn.attention.varlen") is not None
+# To ask `find_spec` would import a second's worth of torch.
+HAS_LENGTHS = (Path(torch.__file__).parent / "nn" / "attention" / "varlen.py").exists()
+FLASH = 8  # the compute capability from which PyTorch's flash kernels run
 MANY_KEYS = 512  # from which the kernel for sequences of different lengths is faster than one with a mask
 
 
@@ -167,8 +169,9 @@ def softmax_backend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
         and key.shape[-2] >= MANY_KEYS
         and mask.shape == (key.shape[0], 1, key.shape[2])
         and max(query.shape[0] * query.shape[2], mask.numel()) < FARTHEST
+        and torch.cuda.get_device_properties(query.device).major >= FLASH
     )
-    return "packed" if fits and _flash_serves() else "eager"
+    return "packed" if fits else "eager"
 
 
 def products_of(weight: Tensor) -> torch.dtype:
@@ -221,11 +224,3 @@ def lookup_backend(table: Tensor, tokens: Tensor) -> str:
         and table.shape[1] <= WIDEST
     )
     return "triton" if fits and HAS_TRITON else "eager"
-
-
-def _asked_for_flash() -> bool:
-    return torch.backends.cuda.flash_sdp_enabled() and torch.cuda.get_device_capability() >= (8, 0)
-
-
-# Whether PyTorch's flash kernels run on the device and may be used; a constant to torch.compile.
-_flash_serves: Callable[[], bool] = torch.compiler.assume_constant_result(_asked_for_flash)
