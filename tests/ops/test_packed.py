@@ -137,6 +137,7 @@ CASES = {
 
 @gpu
 @lengths
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_on_a_gpu_output_and_gradients_are_the_definition(case: Case, compiled: bool) -> None:
