@@ -1,4 +1,4 @@
-"""What does softmax attention cost with padded keys: by a mask, by blocks of it, or by lengths?"""
+"""What does softmax attention cost with padded keys: by a mask over all, or by lengths?"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -7,7 +7,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from benchmarks import rivals
 from benchmarks.harness import Bench, copy_speed, forward_backward, milliseconds
@@ -28,23 +27,10 @@ def masked(backend: SDPBackend) -> Attention:
     return run
 
 
-def blocks(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -> Tensor:
-    """Flex attention, to be compiled; which blocks are empty is found anew each time, as in training."""
-
-    def seen(sample: Tensor, head: Tensor, at: Tensor, to: Tensor) -> Tensor:
-        return mask[sample, 0, to]
-
-    size = (len(mask), None, query.shape[-2], key.shape[-2])
-    block_mask = create_block_mask(seen, *size, device=query.device)
-    made: Tensor = flex_attention(query, key, value, block_mask=block_mask)
-    return made
-
-
 RIVALS: dict[str, Attention] = {
     "ours, torch.compile": packed.softmax_attention,
     "mask, cuDNN": masked(SDPBackend.CUDNN_ATTENTION),
     "mask, memory-efficient": masked(SDPBackend.EFFICIENT_ATTENTION),
-    "flex, torch.compile": blocks,
 }
 
 

@@ -85,6 +85,7 @@ def test_what_stands_at_padded_keys_has_no_influence(monkeypatch: pytest.MonkeyP
 def test_the_backend_is_eager_where_the_kernel_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "on_cuda", lambda _: True)
     monkeypatch.setattr(backends, "HAS_LENGTHS", True)
+    monkeypatch.setattr(backends, "MANY_PAIRS", 4 * 2 * 511**2)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=major))
     major = 8
 
@@ -100,6 +101,9 @@ def test_the_backend_is_eager_where_the_kernel_does_not_fit(monkeypatch: pytest.
     major = 7
     assert chosen() == "eager"
     major = 8
+    monkeypatch.setattr(backends, "MANY_PAIRS", 4 * 2 * 512**2 + 1)
+    assert chosen() == "eager"
+    monkeypatch.setattr(backends, "MANY_PAIRS", 1)
     x, mask = torch.zeros(4, 2, 512, 8, dtype=torch.bfloat16), torch.ones(1, 1, 512, dtype=torch.bool)
     assert backends.softmax_backend(x, x, x, mask, plain=True) == "eager"
     assert backends.softmax_backend(x, x, x, None, plain=True) == "eager"
@@ -140,7 +144,10 @@ CASES = {
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_on_a_gpu_output_and_gradients_are_the_definition(case: Case, compiled: bool) -> None:
+def test_on_a_gpu_output_and_gradients_are_the_definition(
+    case: Case, compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backends, "MANY_PAIRS", 1)
     sides, mask = case.sides(), real(case.kind, case.m).cuda()
     assert backends.softmax_backend(*sides, mask, plain=True) == "packed"
 
@@ -163,7 +170,8 @@ def test_on_a_gpu_output_and_gradients_are_the_definition(case: Case, compiled: 
 
 @gpu
 @lengths
-def test_on_a_gpu_a_captured_step_follows_its_mask() -> None:
+def test_on_a_gpu_a_captured_step_follows_its_mask(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "MANY_PAIRS", 1)
     layer, mask = SoftmaxAttention(32, heads=2).cuda(), real("behind", 512).squeeze(1).cuda()
     x, wanted = points(4, 512, 32, dtype=torch.float32).cuda(), real("holes", 512).squeeze(1).cuda()
 

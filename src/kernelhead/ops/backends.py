@@ -19,6 +19,7 @@ HAS_TRITON = find_spec("triton") is not None
 HAS_LENGTHS = (Path(torch.__file__).parent / "nn" / "attention" / "varlen.py").exists()
 FLASH = 8  # the compute capability from which PyTorch's flash kernels run
 MANY_KEYS = 512  # from which the kernel for sequences of different lengths is faster than one with a mask
+MANY_PAIRS = 2**27  # of queries and keys; fewer take less time than the launches that pack them
 
 
 def on_cuda(points: Tensor) -> bool:
@@ -167,6 +168,7 @@ def softmax_backend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
         and query.shape[-1] % 8 == 0
         and query.numel() > 0
         and key.shape[-2] >= MANY_KEYS
+        and query.shape[:-1].numel() * key.shape[-2] >= MANY_PAIRS
         and mask.shape == (key.shape[0], 1, key.shape[2])
         and max(query.shape[0] * query.shape[2], mask.numel()) < FARTHEST
         and torch.cuda.get_device_properties(query.device).major >= FLASH
