@@ -176,6 +176,19 @@ def softmax_backend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
     return "packed" if fits else "eager"
 
 
+def features_backend(points: Tensor, *others: Tensor | None) -> str:
+    """ "short" for (b, h, n, d) points in bfloat16 on a CUDA device, else "eager".
+
+    Example:
+        >>> features_backend(torch.zeros(1, 1, 2, 4, dtype=torch.bfloat16))
+        'eager'
+    """
+    sides = [points, *(side for side in others if side is not None)]
+    fits = all(on_cuda(side) for side in sides) and points.dim() == 4 and points.numel() > 0
+    same = {side.dtype for side in sides if side.is_floating_point()} == {torch.bfloat16}
+    return "short" if fits and same else "eager"
+
+
 def products_of(weight: Tensor) -> torch.dtype:
     """The precision of products with a weight: that of autocast where it is on, or its own.
 

@@ -3,8 +3,9 @@
 from torch import Tensor
 
 from kernelhead.errors import unknown
-from kernelhead.ops.backends import scan_backend
+from kernelhead.ops.backends import features_backend, scan_backend
 from kernelhead.ops.eager import linear as eager
+from kernelhead.ops.eager import short
 from kernelhead.ops.eager.linear import LinearState
 from kernelhead.ops.softmax import check_sides
 from kernelhead.pattern import Pattern
@@ -28,7 +29,8 @@ def linear_attention(
     r"""Linear attention, $o_i = \sum_j \phi(q_i)^\top\phi(k_j) v_j / \sum_j \phi(q_i)^\top\phi(k_j)$.
 
     The feature map is $\phi(x) = \mathrm{elu}(x) + 1$. Costs O((n + m) d e); if causal, chunks of 64
-    points are multiplied out and one (d, e) state a chunk is kept. Sums are taken in float32 or better.
+    points are multiplied out and one (d, e) state a chunk is kept. Sums are taken in float32 or better; on
+    a GPU features of bfloat16 points are rounded to bfloat16, if not causal.
 
     Shapes: query (... n d), key (... m d), value (... m e), mask (... m), True where a key is real;
     batch axes broadcast; returns (... n e), zero in rows that see no key.
@@ -52,6 +54,8 @@ def linear_attention(
         from kernelhead.ops.triton import prefix_library
 
         return prefix_library.linear_attention(query, key, value, mask)
+    if not causal and features_backend(query, key, value, mask) == "short":
+        return short.linear_attention(query, key, value, mask=mask)
     return eager.linear_attention(query, key, value, mask=mask, causal=causal)
 
 
@@ -119,7 +123,7 @@ def performer_attention(
     exponentials; they cancel, and no constant is added. Costs O((n + m) p e) for p frequencies.
 
     If causal, float32 loses a row only where a later key of its chunk of 64 points has features e^87
-    times those of all keys before.
+    times those of all keys before. On a GPU features of bfloat16 points are rounded to it, if not causal.
 
     Shapes: query (... n d), key (... m d), value (... m e), frequencies (p, d), mask (... m), True where
     a key is real; batch axes broadcast; returns (... n e), zero in rows that see no key.
@@ -141,6 +145,8 @@ def performer_attention(
     """
     check_sides("performer_attention", query, key, value, mask=mask, causal=causal)
     check_axes("performer_attention", query=(query, "... n d"), frequencies=(frequencies, "p d"))
+    if not causal and features_backend(query, key, value, mask) == "short":
+        return short.performer_attention(query, key, value, frequencies, mask=mask)
     return eager.performer_attention(query, key, value, frequencies, mask=mask, causal=causal)
 
 
@@ -181,7 +187,8 @@ def nystrom_attention(
     S is the row softmax of scaled inner products. Landmarks are the means of contiguous segments that
     split the real points of a row evenly, so the order of points matters. A row of at most `landmarks`
     real points gets exact softmax attention. Costs O(n s (d + e) + s^3) for s landmarks; everything is
-    taken in float32 or better.
+    taken in float32 or better, but for bfloat16 points on a GPU, of which the long sides are fused softmax
+    attention.
 
     The iteration starts from each matrix divided by its own largest column sum; published code divides
     by the largest of the batch, which makes a sample depend on its neighbours.
@@ -207,7 +214,8 @@ def nystrom_attention(
     """
     check_sides("nystrom_attention", query, key, value, mask=mask)
     _check_landmarks("nystrom_attention", query, key, landmarks, iterations, pinv)
-    return eager.nystrom_attention(
+    run = short if features_backend(query, key, value, mask) == "short" else eager
+    return run.nystrom_attention(
         query, key, value, landmarks=landmarks, mask=mask, iterations=iterations, pinv=pinv
     )
 

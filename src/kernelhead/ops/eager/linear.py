@@ -34,8 +34,8 @@ def linear_attention(
     query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None = None, causal: bool = False
 ) -> Tensor:
     """Means of values weighted by the inner products of elu(q) + 1 and elu(k) + 1."""
-    with _no_autocast(query):
-        left, right = _linear_sides(query, key, mask)
+    with no_autocast(query):
+        left, right = linear_sides(query, key, mask)
         extended = _with_ones(value, mask)
         if causal:
             size = CHUNK
@@ -52,15 +52,15 @@ def linear_pattern(
     """What `linear_attention` applies: factors, or entries if causal."""
     if causal:
         return Dense(linear_attention(query, key, _identity(key), mask=mask, causal=True))
-    with _no_autocast(query):
-        return _factored(*_linear_sides(query, key, mask), query.dtype)
+    with no_autocast(query):
+        return _factored(*linear_sides(query, key, mask), query.dtype)
 
 
 def linear_step(
     state: LinearState | None, query: Tensor, key: Tensor, value: Tensor
 ) -> tuple[Tensor, LinearState]:
     """One more row of causal `linear_attention`, at a cost that does not grow with the rows before."""
-    with _no_autocast(query):
+    with no_autocast(query):
         left, right, value_wide = elu_features(wide(query)), elu_features(wide(key)), wide(value)
         products, total = right.unsqueeze(-1) * value_wide.unsqueeze(-2), right
         if state is not None:
@@ -103,17 +103,17 @@ def performer_attention(
     causal: bool = False,
 ) -> Tensor:
     """Means of values weighted by the inner products of positive random features."""
-    with _no_autocast(query):
-        left, right = _log_sides(query, key, frequencies, mask)
+    with no_autocast(query):
         extended = _with_ones(value, mask)
         if causal:
             size = CHUNK
+            left, right = _log_sides(query, key, frequencies, mask)
             left, right = _chunks(left, size), _chunks(right, size, fill=-torch.inf)
             left, right, fade = _exponentials(left, right)
             joined = _scan(left, right, _chunks(extended, size), fade=fade)[..., : query.shape[-2], :]
         else:
-            left, right, _ = _exponentials(left.unsqueeze(-3), right.unsqueeze(-3))
-            joined = left.squeeze(-3) @ (right.squeeze(-3).mT @ extended)
+            left, right = positive_sides(query, key, frequencies, mask)
+            joined = left @ (right.mT @ extended)
         return _ratio(joined).to(value.dtype)
 
 
@@ -124,10 +124,8 @@ def performer_pattern(
     if causal:
         values = _identity(key)
         return Dense(performer_attention(query, key, values, frequencies, mask=mask, causal=True))
-    with _no_autocast(query):
-        left, right = _log_sides(query, key, frequencies, mask)
-        left, right, _ = _exponentials(left.unsqueeze(-3), right.unsqueeze(-3))
-        return _factored(left.squeeze(-3), right.squeeze(-3), query.dtype)
+    with no_autocast(query):
+        return _factored(*positive_sides(query, key, frequencies, mask), query.dtype)
 
 
 def nystrom_attention(
@@ -143,7 +141,7 @@ def nystrom_attention(
     """Softmax to landmarks, the inverse among landmarks, softmax from landmarks, times values."""
     n, d = query.shape[-2:]
     count = min(landmarks, n)
-    with _no_autocast(query):
+    with no_autocast(query):
         left, right, values = (wide(zeroed(side, mask)) for side in (query, key, value))
         left = left * d**-0.5
         if mask is None and n % count == 0:
@@ -152,10 +150,10 @@ def nystrom_attention(
             gathered = values
             if count < n:
                 from_marks = (left_marks @ right.mT).softmax(-1)  # (... s n)
-                gathered = _inverted(left_marks, right_marks, pinv, iterations) @ (from_marks @ values)
+                gathered = inverted(left_marks, right_marks, pinv, iterations) @ (from_marks @ values)
             return ((left @ right_marks.mT).softmax(-1) @ gathered).to(value.dtype)
         mask = query.new_ones(n, dtype=torch.bool) if mask is None else mask
-        member = _segments(mask, count)  # (... s n)
+        member = segments(mask, count)  # (... s n)
         sizes = member.sum(-1, keepdim=True)
         means = member.to(left.dtype) / sizes.clamp_min(1)
         # Where every real point is its own landmark the exact answer costs less than the inverse.
@@ -163,7 +161,7 @@ def nystrom_attention(
         left_marks, right_marks = means @ left, means @ right  # (... s d)
         to_marks = seen_softmax(left @ right_marks.mT, sizes.mT > 0)  # (... n s)
         from_marks = seen_softmax(left_marks @ right.mT, mask.unsqueeze(-2))  # (... s n)
-        inverse = _inverted(left_marks, right_marks, pinv, iterations)
+        inverse = inverted(left_marks, right_marks, pinv, iterations)
         gathered = torch.where(whole, means @ values, inverse @ (from_marks @ values))
         return zeroed(to_marks @ gathered, mask).to(value.dtype)
 
@@ -184,9 +182,21 @@ def nystrom_pattern(
     )
 
 
-def _linear_sides(query: Tensor, key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+def linear_sides(query: Tensor, key: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
     """elu features of both sides, zero at padded keys."""
     return elu_features(wide(query)), zeroed(elu_features(wide(zeroed(key, mask))), mask)
+
+
+def positive_sides(
+    query: Tensor, key: Tensor, frequencies: Tensor, mask: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Positive random features of both sides, zero at padded keys, up to factors that cancel in every mean.
+
+    Entries are at most one, and a query's sum to one.
+    """
+    left, right = _log_sides(query, key, frequencies, mask)
+    left, right, _ = _exponentials(left.unsqueeze(-3), right.unsqueeze(-3))
+    return left.squeeze(-3), right.squeeze(-3)
 
 
 def _log_sides(query: Tensor, key: Tensor, frequencies: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -259,7 +269,7 @@ def _factored(left: Tensor, right: Tensor, dtype: torch.dtype) -> Factored:
     return Factored(left.to(dtype), left.new_ones(left.shape[-1], dtype=dtype), right.to(dtype))
 
 
-def _segments(mask: Tensor, count: int) -> Tensor:
+def segments(mask: Tensor, count: int) -> Tensor:
     """Which of `count` segments holds a real point, (... s n); a row of fewer points fills fewer.
 
     Segment j of N points runs from floor(j N / count) to floor((j + 1) N / count).
@@ -270,7 +280,7 @@ def _segments(mask: Tensor, count: int) -> Tensor:
     return segment.unsqueeze(-2) == torch.arange(count, device=mask.device).unsqueeze(-1)
 
 
-def _inverted(left: Tensor, right: Tensor, pinv: str, iterations: int) -> Tensor:
+def inverted(left: Tensor, right: Tensor, pinv: str, iterations: int) -> Tensor:
     """The pseudo-inverse of softmax among landmarks (... s d), exact or by so many steps."""
     among = (left @ right.mT).softmax(-1)
     return torch.linalg.pinv(among) if pinv == "exact" else _iterated_inverse(among, iterations)
@@ -291,6 +301,6 @@ def _identity(rows: Tensor) -> Tensor:
     return torch.eye(rows.shape[-2], dtype=rows.dtype, device=rows.device)
 
 
-def _no_autocast(tensor: Tensor) -> torch.autocast:
+def no_autocast(tensor: Tensor) -> torch.autocast:
     """Exponentials, long sums and inverses are taken in float32 or better, also under autocast."""
     return torch.autocast(tensor.device.type, enabled=False)
