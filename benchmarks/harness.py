@@ -66,7 +66,8 @@ def answer(bench: Bench, cell: Cell) -> dict[str, Any]:
         torch._dynamo.reset()
     gc.collect()
     if torch.cuda.is_initialized():
-        torch.cuda.empty_cache()
+        with suppress(RuntimeError):  # of a device that the cell broke, which its status tells of
+            torch.cuda.empty_cache()
     return row
 
 

@@ -28,6 +28,15 @@ def test_a_failing_rival_keeps_its_first_figures() -> None:
     assert answer(TINY, {"n": 2}) == {"n": 2, "status": "RuntimeError: no kernel fits", "points": 4}
 
 
+def test_a_device_that_a_rival_broke_is_a_status(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.cuda.empty_cache", broken)
+    assert answer(TINY, {"n": 2})["status"] == "RuntimeError: no kernel fits"
+
+
 def test_a_record_says_what_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run.record_of("tiny", TINY, tmp_path / "new", gated=False)
     record = read_json(tmp_path / "new" / "tiny.json")
