@@ -108,6 +108,37 @@ def test_the_backend_is_eager_where_the_kernel_does_not_fit(monkeypatch: pytest.
     assert backends.softmax_backend(x, x, x, mask, plain=True) == "eager"
     assert backends.softmax_backend(x, x, x, None, plain=True) == "eager"
     assert backends.softmax_backend(x[0], x[0], x[0], mask, plain=True) == "eager"
+    many = x[:1, :1, :, :8].expand(40_000, 1, 512, 8)
+    assert backends.softmax_backend(many, many, many, mask.expand(40_000, 1, 512), plain=True) == "eager"
+    large = x[:1, :1].expand(30_000, 16, 512, 8)
+    assert backends.softmax_backend(large, large, large, mask.expand(30_000, 1, 512), plain=True) == "eager"
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_the_backend_is_eager_where_more_than_one_gradient_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(backends, "on_cuda", lambda _: True)
+    monkeypatch.setattr(backends, "HAS_LENGTHS", True)
+    monkeypatch.setattr(backends, "MANY_PAIRS", 1)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=9))
+    x, mask = torch.zeros(4, 2, 512, 8, dtype=torch.bfloat16), torch.ones(4, 1, 512, dtype=torch.bool)
+    seen = []
+
+    def summed(side: Tensor) -> Tensor:
+        seen.append(backends.softmax_backend(side, x, x, mask, plain=True))
+        return side.sum()
+
+    summed(x)
+    torch.func.grad(summed)(x)
+    torch.func.jvp(summed, (x,), (x,))
+    with torch.autograd.forward_ad.dual_level():
+        summed(x)
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        summed(x)
+    with torch.autocast("cpu", torch.float16):
+        summed(x)
+    assert seen == ["packed", *["eager"] * 5]
 
 
 @dataclass(frozen=True)

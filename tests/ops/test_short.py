@@ -26,6 +26,8 @@ NAMES = {
     "nystrom": ("nystrom_attention", {"landmarks": 4}),
     "nystrom, exact inverse": ("nystrom_attention", {"landmarks": 4, "pinv": "exact"}),
     "nystrom, a landmark each": ("nystrom_attention", {"landmarks": 12}),
+    "nystrom, uneven segments": ("nystrom_attention", {"landmarks": 5}),
+    "nystrom, one landmark": ("nystrom_attention", {"landmarks": 1}),
 }
 MASKS = {
     "all": None,
@@ -133,6 +135,32 @@ def test_what_stands_at_padding_has_no_influence(name: str) -> None:
     ]
     for one, other in zip(*grads, strict=True):
         assert torch.equal(one[real], other[real])
+
+
+@pytest.mark.parametrize("name", ["linear", "performer", "nystrom", "nystrom, uneven segments"])
+def test_gradients_do_not_lose_themselves_in_what_values_share(name: str) -> None:
+    query, key, value = (side.detach() for side in sides(512, torch.bfloat16))
+    # Multiples of 1/64 below one half have exact neighbours at one.
+    value = (value * 16).round().clamp(-31, 31) / 64
+    masked = keep([512, 100], 512)[:, None] if "uneven" in name else None
+    errors = []
+    for shared in (0.0, 1.0):
+        held = [side.clone().requires_grad_() for side in (query, key, value + shared)]
+        exact = [side.detach().double().requires_grad_() for side in held]
+        found = answered(attention(short, name), held, masked)[1:3]
+        best = answered(attention(eager, name), exact, masked)[1:3]
+        errors.append([(one - other).norm() / other.norm() for one, other in zip(found, best, strict=True)])
+    without, offset = torch.tensor(errors)
+    assert (offset <= 2 * without + torch.finfo(torch.bfloat16).eps).all(), errors
+
+
+def test_an_exact_inverse_is_left_to_float32(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "on_cuda", lambda _: True)
+    monkeypatch.setattr(short, "nystrom_attention", None)
+    with torch.no_grad():
+        held = sides(dtype=torch.bfloat16)
+        output = ops.nystrom_attention(*held, landmarks=4, pinv="exact")
+        assert torch.equal(output, eager.nystrom_attention(*held, landmarks=4, pinv="exact"))
 
 
 def test_the_backend_is_eager_where_it_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:

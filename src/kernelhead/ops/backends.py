@@ -5,6 +5,7 @@ from pathlib import Path
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from kernelhead.kernels import AbstractKernel, Cosine
 
@@ -19,6 +20,7 @@ HAS_TRITON = find_spec("triton") is not None
 HAS_LENGTHS = (Path(torch.__file__).parent / "nn" / "attention" / "varlen.py").exists()
 FLASH = 8  # the compute capability from which PyTorch's flash kernels run
 MANY_KEYS = 512  # from which the kernel for sequences of different lengths is faster than one with a mask
+GRID = 2**16 - 1  # blocks of a grid along all but its first axis
 MANY_PAIRS = 2**27  # of queries and keys; fewer take less time than the launches that pack them
 
 
@@ -159,10 +161,13 @@ def softmax_backend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
     """
     if mask is None or not plain or not HAS_LENGTHS or not all(map(on_cuda, (query, key, value, mask))):
         return "eager"
+    if not torch.compiler.is_compiling() and _is_differentiated_otherwise(query, key, value):
+        return "eager"
     fits = (
         query.dim() == key.dim() == 4
         and query.dtype == key.dtype == value.dtype
         and query.dtype in DTYPES[1:]
+        and query.dtype == products_of(query)
         and key.shape == value.shape == (*query.shape[:2], *key.shape[2:])
         and query.shape[-1] == key.shape[-1] <= WIDEST
         and query.shape[-1] % 8 == 0
@@ -170,10 +175,24 @@ def softmax_backend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
         and key.shape[-2] >= MANY_KEYS
         and query.shape[:-1].numel() * key.shape[-2] >= MANY_PAIRS
         and mask.shape == (key.shape[0], 1, key.shape[2])
-        and max(query.shape[0] * query.shape[2], mask.numel()) < FARTHEST
+        and 2 * query.shape[0] <= GRID
+        and _counted(query) < FARTHEST
+        and _counted(key) < FARTHEST
         and torch.cuda.get_device_properties(query.device).major >= FLASH
     )
     return "packed" if fits else "eager"
+
+
+def _is_differentiated_otherwise(*sides: Tensor) -> bool:
+    """Whether what is asked for is not one backward pass through a flash kernel, which knows nothing else."""
+    wrapped = any(torch._C._functorch.is_functorch_wrapped_tensor(side) for side in sides)
+    return wrapped or forward_ad._current_level >= 0 or not torch.backends.cuda.flash_sdp_enabled()
+
+
+def _counted(side: Tensor) -> int:
+    """Entries (b, h, n, d) as the flash kernel's backward pass counts them, with all that it fills up."""
+    samples, heads, points, width = side.shape
+    return samples * (points + 256) * heads * (width + 31) // 32 * 32
 
 
 def features_backend(points: Tensor, *others: Tensor | None) -> str:

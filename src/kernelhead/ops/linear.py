@@ -188,7 +188,7 @@ def nystrom_attention(
     split the real points of a row evenly, so the order of points matters. A row of at most `landmarks`
     real points gets exact softmax attention. Costs O(n s (d + e) + s^3) for s landmarks; everything is
     taken in float32 or better, but for bfloat16 points on a GPU, of which the long sides are fused softmax
-    attention.
+    attention with the iterative inverse; that has one gradient and no second.
 
     The iteration starts from each matrix divided by its own largest column sum; published code divides
     by the largest of the batch, which makes a sample depend on its neighbours.
@@ -214,7 +214,9 @@ def nystrom_attention(
     """
     check_sides("nystrom_attention", query, key, value, mask=mask)
     _check_landmarks("nystrom_attention", query, key, landmarks, iterations, pinv)
-    run = short if features_backend(query, key, value, mask) == "short" else eager
+    # An exact inverse may be as large as it likes, and with it what rounding left on both sides.
+    fits = pinv == "iterative" and features_backend(query, key, value, mask) == "short"
+    run = short if fits else eager
     return run.nystrom_attention(
         query, key, value, landmarks=landmarks, mask=mask, iterations=iterations, pinv=pinv
     )

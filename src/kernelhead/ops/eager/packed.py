@@ -29,7 +29,9 @@ def softmax_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -
     parts = torch.stack([begins[:-1] * points, begins[:-1] * points + count.squeeze(-1).clamp_min(1)], -1)
     told = torch.cat([parts.flatten(), begins[-1:] * points])
     keys, values = (_to_front(zeroed(side, mask), place) for side in (key, value))
-    queries, most = query.transpose(1, 2).flatten(0, 1), (query.shape[-2], points)
+    # A copy of its own begins and lies as the kernel takes it for granted.
+    queries = query.transpose(1, 2).clone(memory_format=torch.contiguous_format).flatten(0, 1)
+    most = query.shape[-2], points
     mixed: Any = varlen_attn(queries, keys, values, asked.to(torch.int32), told.to(torch.int32), *most)
     output: Tensor = mixed.unflatten(0, (samples, -1)).transpose(1, 2)
     return output.masked_fill(count[..., None, None] == 0, 0)

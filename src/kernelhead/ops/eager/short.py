@@ -16,7 +16,7 @@ PART = 1024  # points that one product sums over: few long products would leave 
 def linear_attention(query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """`eager.linear_attention` with features rounded to the precision of the points."""
     with eager.no_autocast(query):
-        return _means(*eager.linear_sides(query, key, mask), zeroed(value, mask))
+        return _means(*eager.linear_sides(query, key, mask), value, mask)
 
 
 def performer_attention(
@@ -24,7 +24,7 @@ def performer_attention(
 ) -> Tensor:
     """`eager.performer_attention` with features rounded so, their exponents in float32."""
     with eager.no_autocast(query):
-        return _means(*eager.positive_sides(query, key, frequencies, mask), zeroed(value, mask))
+        return _means(*eager.positive_sides(query, key, frequencies, mask), value, mask)
 
 
 def nystrom_attention(
@@ -49,14 +49,29 @@ def nystrom_attention(
             seen, whole = sizes.squeeze(-1) > 0, (sizes <= 1).all(-2, keepdim=True)
         # All three sides see the same landmarks: what rounding takes from one the inverse gives back.
         left, right = means(query).to(kind), means(key).to(kind)
-        if count == n and whole is None:
-            gathered = value
-        else:
+        gathered = means(value)
+        if count < n or whole is not None:
             among = wide(left) * left.shape[-1] ** -0.5, wide(right)
-            told = softmax_attention(left, key, value, mask=mask)
-            mixed = eager.inverted(*among, pinv, iterations) @ wide(told)
-            gathered = (mixed if whole is None else torch.where(whole, means(value), mixed)).to(kind)
-        return zeroed(softmax_attention(query, right, gathered, mask=seen), mask)
+            inverse = eager.inverted(*among, pinv, iterations)
+            near, centre = _centred(value, mask)
+            mixed = inverse @ wide(softmax_attention(left, key, near, mask=mask))
+            mixed = mixed + inverse.sum(-1, keepdim=True) * centre
+            gathered = mixed if whole is None else torch.where(whole, gathered, mixed)
+        near, centre = _centred(gathered, seen, kind)
+        output = wide(softmax_attention(query, right, near, mask=seen)) + centre
+        return zeroed(output, mask).to(kind)
+
+
+def _centred(value: Tensor, mask: Tensor | None, kind: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+    """Values less the mean of the real ones, and that mean, a constant (... 1 e) in float32.
+
+    Means of values have it added. What all values share would be rounded, and lost between the two large
+    parts of a query's gradient.
+    """
+    seen = wide(zeroed(value, mask))
+    count = seen.new_tensor(value.shape[-2]) if mask is None else mask.sum(-1)[..., None, None].clamp_min(1)
+    centre = seen.detach().sum(-2, keepdim=True) / count
+    return zeroed(seen - centre, mask).to(kind or value.dtype), centre
 
 
 def _equal_means(points: Tensor, count: int) -> Tensor:
@@ -78,12 +93,14 @@ def _segment_means(
     return means, sizes
 
 
-def _means(left: Tensor, right: Tensor, value: Tensor) -> Tensor:
+def _means(left: Tensor, right: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """Means of values, weighted by the inner products of features rounded to the values' precision."""
+    near, centre = _centred(value, mask)
     left, right = left.to(value.dtype), right.to(value.dtype)
     total = right.sum(-2, keepdim=True, dtype=_sums(right))
     weight = (left * total).sum(-1, keepdim=True)
-    return (left @ _long_product(right, value) / weight.masked_fill(weight == 0, 1)).to(value.dtype)
+    mixed = left @ _long_product(right, near) / weight.masked_fill(weight == 0, 1)
+    return (mixed + centre).to(value.dtype)
 
 
 def _long_product(left: Tensor, right: Tensor) -> Tensor:
