@@ -27,7 +27,7 @@ from kernelhead.training.store import (
     save_tensors,
 )
 
-PAUSE = 60.0  # seconds from one writing to the next at least
+PAUSE = 20.0  # seconds from one writing to the next at least
 SHARE = 100  # of the time that goes by, writing takes one part of so many at most
 PARTS = ("model", "best", "optimiser", "place", "draws")  # of what a file holds
 _HERE = threading.local()

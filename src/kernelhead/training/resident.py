@@ -72,10 +72,10 @@ def fit_resident(
         lessons: what is shown when, easy cases first: of each its first step, 0 for the first of them, and
             the places of its cases, on the CPU. Cases are then drawn one by one, and a lesson begins up to
             64 steps late. All cases in epochs without.
-        keep: file in which the course leaves how far it has come, once a minute or less often, and at its end
-            what it has come to; where it is there already, the course goes on from it, from a model with the
-            same first weights. On the CPU losses and weights are those of a course that nobody stopped, to
-            the last bit. What `watch` and `loss` keep for themselves is not in it.
+        keep: file in which the course leaves how far it has come, every twenty seconds or less often, and
+            at its end what it has come to; where it is there already, the course goes on from it, from a
+            model with the same first weights. On the CPU losses and weights are those of a course that
+            nobody stopped, to the last bit. What `watch` and `loss` keep for themselves is not in it.
 
     Raises:
         BadInput: fewer cases than a batch, x and y of different lengths, patience that is no such number
