@@ -21,8 +21,9 @@ def softmax_attention(query: Tensor, key: Tensor, value: Tensor, mask: Tensor) -
 
     samples, points = mask.shape[0], mask.shape[-1]
     real = mask.squeeze(1)
-    count = real.sum(-1, keepdim=True)
-    place = torch.where(real, real.cumsum(-1), count + (~real).cumsum(-1)) - 1
+    before = real.cumsum(-1)  # and with it
+    count, all_before = before[:, -1:], torch.arange(1, points + 1, device=mask.device)
+    place = torch.where(real, before, count + all_before - before) - 1
     begins = torch.arange(samples + 1, device=mask.device)
     asked = (begins * query.shape[-2]).repeat_interleave(2)[1:]
     # Of a sample without a real key the first is looked at, which is zero, and the output dropped.
