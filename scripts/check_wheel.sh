@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the wheel and uses it in an empty environment, outside the checkout: check_wheel.sh FOLDER [PYTHON]
-# First as `pip install kernelhead` leaves it, then with the extra cli.
+# First as `pip install kernelhead` leaves it, then with the extra cli; no data sets of the one who builds it.
 set -eu
 folder=$1
 python=$(sh scripts/python.sh "${2:-}") || exit $?
@@ -16,7 +16,7 @@ cd "$folder/outside"
 for extras in "" "[cli]"; do
     "$folder/env/bin/pip" install -qq --disable-pip-version-check --no-compile \
         --constraint "$checkout/constraints.txt" "$wheel$extras"
-    env -u PYTHONPATH "$folder/env/bin/python" -I "$checkout/scripts/use_wheel.py" "$extras"
+    env -u PYTHONPATH -u KERNELHEAD_DATA "$folder/env/bin/python" -I "$checkout/scripts/use_wheel.py" "$extras"
 done
 cd "$checkout"
 rm -rf "$folder"
