@@ -221,9 +221,9 @@ def _padded(record: Record, _: dict[str, Record]) -> list[str]:
     rows = _beside(record, ("n", "share"), ("forward", "both"), shown="{:,}".format)
     return [
         "Lengths are drawn from 1 to twice that share of n at most; 1.0 is a mask that hides nothing. Layers",
-        "take lengths from 512 keys on. Flex attention is left out: two runs with its compiled block masks",
-        "ended in an illegal memory access, as in pytorch issue 160018, and none without them. The floor is",
-        "what is read and written once, gradients too, at the speed of a plain copy.",
+        "take lengths from 512 keys and 2^27 pairs on. Flex attention is left out: two runs with its",
+        "compiled block masks ended in an illegal memory access, as in pytorch issue 160018, and none",
+        "without. The floor is what is read and written once, gradients too, at the speed of a plain copy.",
         "",
         *_table(f"n | share of real keys | what | {FORWARD} | {BOTH}", rows),
     ]

@@ -110,8 +110,10 @@ def test_the_backend_is_eager_where_the_kernel_does_not_fit(monkeypatch: pytest.
     assert backends.softmax_backend(x[0], x[0], x[0], mask, plain=True) == "eager"
     many = x[:1, :1, :, :8].expand(40_000, 1, 512, 8)
     assert backends.softmax_backend(many, many, many, mask.expand(40_000, 1, 512), plain=True) == "eager"
-    large = x[:1, :1].expand(30_000, 16, 512, 8)
-    assert backends.softmax_backend(large, large, large, mask.expand(30_000, 1, 512), plain=True) == "eager"
+    for heads, taken in ((4, "packed"), (16, "eager")):  # 1.5 and 5.9 thousand million entries
+        large = torch.zeros(1, 1, 1, 32, dtype=torch.bfloat16).expand(15_000, heads, 512, 32)
+        real = mask.expand(15_000, 1, 512)
+        assert backends.softmax_backend(large, large, large, real, plain=True) == taken
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -23,11 +23,10 @@ Attention = Callable[..., Tensor]
 NAMES = {
     "linear": ("linear_attention", {}),
     "performer": ("performer_attention", {"frequencies": FREQUENCIES}),
-    "nystrom": ("nystrom_attention", {"landmarks": 4}),
-    "nystrom, exact inverse": ("nystrom_attention", {"landmarks": 4, "pinv": "exact"}),
-    "nystrom, a landmark each": ("nystrom_attention", {"landmarks": 12}),
-    "nystrom, uneven segments": ("nystrom_attention", {"landmarks": 5}),
-    "nystrom, one landmark": ("nystrom_attention", {"landmarks": 1}),
+    "nystrom": ("nystrom_attention", {"landmarks": 4, "iterations": 6}),
+    "nystrom, a landmark each": ("nystrom_attention", {"landmarks": 12, "iterations": 6}),
+    "nystrom, uneven segments": ("nystrom_attention", {"landmarks": 5, "iterations": 6}),
+    "nystrom, one landmark": ("nystrom_attention", {"landmarks": 1, "iterations": 6}),
 }
 MASKS = {
     "all": None,
@@ -77,7 +76,7 @@ def plain(
     scale = query.shape[-1] ** -0.5
     first = seen_softmax(query @ right.mT * scale, sizes.mT > 0)
     last = seen_softmax(left @ key.mT * scale, seen.unsqueeze(-2))
-    inverse = eager.inverted(wide(left) * scale, wide(right), str(options.get("pinv", "iterative")), 6)
+    inverse = eager.inverted(wide(left) * scale, wide(right), "iterative", 6)
     gathered = inverse.to(query.dtype) @ (last @ value)
     gathered = torch.where((sizes <= 1).all(-2, keepdim=True), means @ value, gathered)
     return first @ gathered * seen.unsqueeze(-1)

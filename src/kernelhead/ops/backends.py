@@ -192,7 +192,7 @@ def _is_differentiated_otherwise(*sides: Tensor) -> bool:
 def _counted(side: Tensor) -> int:
     """Entries (b, h, n, d) as the flash kernel's backward pass counts them, with all that it fills up."""
     samples, heads, points, width = side.shape
-    return samples * (points + 256) * heads * (width + 31) // 32 * 32
+    return samples * (points + 256) * heads * (-(-width // 32) * 32)
 
 
 def features_backend(points: Tensor, *others: Tensor | None) -> str:

@@ -214,10 +214,11 @@ def nystrom_attention(
     """
     check_sides("nystrom_attention", query, key, value, mask=mask)
     _check_landmarks("nystrom_attention", query, key, landmarks, iterations, pinv)
-    # An exact inverse may be as large as it likes, and with it what rounding left on both sides.
-    fits = pinv == "iterative" and features_backend(query, key, value, mask) == "short"
-    run = short if fits else eager
-    return run.nystrom_attention(
+    if pinv == "iterative" and features_backend(query, key, value, mask) == "short":
+        return short.nystrom_attention(
+            query, key, value, landmarks=landmarks, iterations=iterations, mask=mask
+        )
+    return eager.nystrom_attention(
         query, key, value, landmarks=landmarks, mask=mask, iterations=iterations, pinv=pinv
     )
 

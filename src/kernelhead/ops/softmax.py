@@ -23,7 +23,7 @@ def softmax_attention(
     r"""Softmax attention, $o_i = \sum_j e^{s q_i^\top k_j} v_j / \sum_j e^{s q_i^\top k_j}$.
 
     Time grows as n m; memory too, unless PyTorch has a fused kernel for the input. On a GPU in half
-    precision many padded keys cost next to nothing. What stands at padded keys, even NaN, has no influence.
+    precision many padded keys cost little. What stands at padded keys, even NaN, has no influence.
 
     Shapes: query (... n d), key (... m d), value (... m e), mask (... m), True where a key is real;
     batch axes broadcast; returns (... n e), zero in rows that see no key.

@@ -33,11 +33,13 @@ def nystrom_attention(
     value: Tensor,
     *,
     landmarks: int,
+    iterations: int,
     mask: Tensor | None = None,
-    iterations: int = 6,
-    pinv: str = "iterative",
 ) -> Tensor:
-    """`eager.nystrom_attention` with both long sides as fused softmax attention, the inverse in float32."""
+    """`eager.nystrom_attention` with both long sides as fused softmax attention, the inverse in float32.
+
+    It is the iterated one: an exact inverse may be as large as it likes, and with it what rounding left.
+    """
     kind, n = value.dtype, query.shape[-2]
     count = min(landmarks, n)
     with eager.no_autocast(query):
@@ -52,8 +54,8 @@ def nystrom_attention(
         gathered = means(value)
         if count < n or whole is not None:
             among = wide(left) * left.shape[-1] ** -0.5, wide(right)
-            inverse = eager.inverted(*among, pinv, iterations)
-            near, centre = _centred(value, mask)
+            inverse = eager.inverted(*among, "iterative", iterations)
+            near, centre = _centred(value, mask, kind)
             mixed = inverse @ wide(softmax_attention(left, key, near, mask=mask))
             mixed = mixed + inverse.sum(-1, keepdim=True) * centre
             gathered = mixed if whole is None else torch.where(whole, gathered, mixed)
@@ -62,7 +64,7 @@ def nystrom_attention(
         return zeroed(output, mask).to(kind)
 
 
-def _centred(value: Tensor, mask: Tensor | None, kind: torch.dtype | None = None) -> tuple[Tensor, Tensor]:
+def _centred(value: Tensor, mask: Tensor | None, kind: torch.dtype) -> tuple[Tensor, Tensor]:
     """Values less the mean of the real ones, and that mean, a constant (... 1 e) in float32.
 
     Means of values have it added. What all values share would be rounded, and lost between the two large
@@ -71,7 +73,7 @@ def _centred(value: Tensor, mask: Tensor | None, kind: torch.dtype | None = None
     seen = wide(zeroed(value, mask))
     count = seen.new_tensor(value.shape[-2]) if mask is None else mask.sum(-1)[..., None, None].clamp_min(1)
     centre = seen.detach().sum(-2, keepdim=True) / count
-    return zeroed(seen - centre, mask).to(kind or value.dtype), centre
+    return zeroed(seen - centre, mask).to(kind), centre
 
 
 def _equal_means(points: Tensor, count: int) -> Tensor:
@@ -95,7 +97,7 @@ def _segment_means(
 
 def _means(left: Tensor, right: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
     """Means of values, weighted by the inner products of features rounded to the values' precision."""
-    near, centre = _centred(value, mask)
+    near, centre = _centred(value, mask, value.dtype)
     left, right = left.to(value.dtype), right.to(value.dtype)
     total = right.sum(-2, keepdim=True, dtype=_sums(right))
     weight = (left * total).sum(-1, keepdim=True)
