@@ -117,10 +117,11 @@ def main() -> int:
         if asked.workers < 1:
             raise BadInput(f"workers is {asked.workers}, expected a whole number of at least 1")
         if asked.one is None:
+            tasks = read_plan(asked.plan)
             asked.out.mkdir(parents=True, exist_ok=True)
             if asked.progress is not None:
                 prepare_folder(asked.progress)
-            return min(run_all(read_plan(asked.plan), words, asked.workers, asked.seconds), 1)
+            return min(run_all(tasks, words, asked.workers, asked.seconds), 1)
         run_task(json.loads(asked.one), asked.out, asked.commit, asked.workers, asked.progress)
     except (KernelheadError, OSError) as error:
         print(f"side_by_side: {error}", file=sys.stderr)

@@ -281,3 +281,4 @@ def test_no_plan_is_a_sentence(tmp_path: Path) -> None:
         made.stderr
         == "side_by_side: plan.json: 3 is no task, expected `tasks`, a list of objects with field and seeds\n"
     )
+    assert not (tmp_path / "out").exists()
