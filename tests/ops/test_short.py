@@ -109,6 +109,14 @@ def test_in_bfloat16_it_errs_no_more_than_twice(name: str, mask: Tensor | None) 
     assert {each.dtype for each in ours} == {torch.bfloat16}
 
 
+@every_name
+@pytest.mark.parametrize("n", [1000, 1024])
+def test_a_small_mean_of_large_values_counts_once(name: str, n: int) -> None:
+    # Of large values rounding keeps what was taken: if the mean is added whole, they have it twice.
+    held = sides(n, torch.bfloat16)
+    check(name, answered(attention(short, name), held, None), held, None)
+
+
 def check(name: str, ours: list[Tensor], held: list[Tensor], mask: Tensor | None) -> None:
     """An output and its gradients against float64, beside what plain writing gives in that precision."""
     exact = [side.detach().double().requires_grad_() for side in held]

@@ -65,15 +65,16 @@ def nystrom_attention(
 
 
 def _centred(value: Tensor, mask: Tensor | None, kind: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Values less the mean of the real ones, and that mean, a constant (... 1 e) in float32.
+    """Values less the mean of the real ones, and what that took on average, a constant (... 1 e) in float32.
 
     Means of values have it added. What all values share would be rounded, and lost between the two large
-    parts of a query's gradient.
+    parts of a query's gradient. It is not the mean itself: a small one is lost in the rounding of large
+    values, and would be counted twice.
     """
     seen = wide(zeroed(value, mask))
     count = seen.new_tensor(value.shape[-2]) if mask is None else mask.sum(-1)[..., None, None].clamp_min(1)
-    centre = seen.detach().sum(-2, keepdim=True) / count
-    return zeroed(seen - centre, mask).to(kind), centre
+    near = zeroed(seen - seen.detach().sum(-2, keepdim=True) / count, mask).to(kind)
+    return near, (seen - near).detach().sum(-2, keepdim=True) / count
 
 
 def _equal_means(points: Tensor, count: int) -> Tensor:
