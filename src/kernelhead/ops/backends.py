@@ -11,8 +11,10 @@ from kernelhead.kernels import AbstractKernel, Cosine
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WIDEST = 128
+SHORT_WIDTHS = (16, 32, 64)  # of points whose features are made by kernels
 MOST_TAPS = 64
 MOST_ROWS = 1024  # of a table
+LARGEST_INVERSE = 64  # rows of a matrix
 LARGEST_LAYER = 2**13  # entries of a feed-forward's weight
 FARTHEST = 2**31  # places that a number of 32 bits tells apart
 HAS_TRITON = find_spec("triton") is not None
@@ -185,8 +187,13 @@ def softmax_backend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
 
 def _is_differentiated_otherwise(*sides: Tensor) -> bool:
     """Whether what is asked for is not one backward pass through a flash kernel, which knows nothing else."""
+    return _is_transformed(*sides) or not torch.backends.cuda.flash_sdp_enabled()
+
+
+def _is_transformed(*sides: Tensor) -> bool:
+    """Whether a transform of torch.func or forward differentiation is under way."""
     wrapped = any(torch._C._functorch.is_functorch_wrapped_tensor(side) for side in sides)
-    return wrapped or forward_ad._current_level >= 0 or not torch.backends.cuda.flash_sdp_enabled()
+    return wrapped or forward_ad._current_level >= 0
 
 
 def _counted(side: Tensor) -> int:
@@ -195,11 +202,50 @@ def _counted(side: Tensor) -> int:
     return samples * (points + 256) * heads * (-(-width // 32) * 32)
 
 
-def features_backend(points: Tensor, *others: Tensor | None) -> str:
+def features_backend(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, frequencies: Tensor | None = None
+) -> str:
+    """ "triton" or "short" for (b, h, n, d) points in bfloat16 on a CUDA device, else "eager".
+
+    The kernels serve any strides in the first three axes, sides of the same b and h with widths that are
+    powers of two from 16 to 64, and up to 128 frequencies of which no gradient is wanted. What is "short"
+    serves everything else, also gradients of gradients where nothing is traced.
+
+    Args:
+        query: (b, h, n, d).
+        key: (b, h, m, d).
+        value: (b, h, m, e).
+        mask: (b, 1, m) or (b, h, m).
+        frequencies: (p, d), or None for elu + 1.
+
+    Example:
+        >>> x = torch.zeros(1, 1, 2, 16, dtype=torch.bfloat16)
+        >>> features_backend(x, x, x, None)
+        'eager'
+    """
+    if short_backend(query, key, value, mask) == "eager":
+        return "eager"
+    if not torch.compiler.is_compiling() and _is_transformed(query, key, value):
+        return "short"
+    batch, heads = query.shape[:2]
+    fits = (
+        key.dim() == 4
+        and key.shape[:2] == (batch, heads)
+        and value.shape[:-1] == key.shape[:-1]
+        and all(size in SHORT_WIDTHS for size in (query.shape[-1], value.shape[-1]))
+        and (mask is None or mask.shape in ((batch, 1, key.shape[2]), key.shape[:3]))
+    )
+    if frequencies is not None:
+        plain = not frequencies.requires_grad and on_cuda(frequencies)
+        fits = fits and plain and 0 < len(frequencies) <= WIDEST
+    return "triton" if fits and HAS_TRITON else "short"
+
+
+def short_backend(points: Tensor, *others: Tensor | None) -> str:
     """ "short" for (b, h, n, d) points in bfloat16 on a CUDA device, else "eager".
 
     Example:
-        >>> features_backend(torch.zeros(1, 1, 2, 4, dtype=torch.bfloat16))
+        >>> short_backend(torch.zeros(1, 1, 2, 4, dtype=torch.bfloat16))
         'eager'
     """
     sides = [points, *(side for side in others if side is not None)]
@@ -256,5 +302,23 @@ def lookup_backend(table: Tensor, tokens: Tensor) -> str:
         and table.dtype in DTYPES
         and len(table) <= MOST_ROWS
         and table.shape[1] <= WIDEST
+    )
+    return "triton" if fits and HAS_TRITON else "eager"
+
+
+def inverse_backend(matrix: Tensor) -> str:
+    """ "triton" for matrices (... s s) of up to 64 rows in float32 on a CUDA device, else "eager".
+
+    Example:
+        >>> inverse_backend(torch.eye(3))
+        'eager'
+    """
+    if not torch.compiler.is_compiling() and _is_transformed(matrix):
+        return "eager"
+    fits = (
+        on_cuda(matrix)
+        and matrix.dtype == torch.float32
+        and matrix.numel() > 0
+        and matrix.shape[-1] <= LARGEST_INVERSE
     )
     return "triton" if fits and HAS_TRITON else "eager"

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from kernelhead.errors import unknown
-from kernelhead.ops.backends import features_backend, scan_backend
+from kernelhead.ops.backends import features_backend, inverse_backend, scan_backend, short_backend
 from kernelhead.ops.eager import linear as eager
 from kernelhead.ops.eager import short
 from kernelhead.ops.eager.linear import LinearState
@@ -30,7 +30,8 @@ def linear_attention(
 
     The feature map is $\phi(x) = \mathrm{elu}(x) + 1$. Costs O((n + m) d e); if causal, chunks of 64
     points are multiplied out and one (d, e) state a chunk is kept. Sums are taken in float32 or better; on
-    a GPU features of bfloat16 points are rounded to bfloat16, if not causal.
+    a GPU features of bfloat16 points are rounded to bfloat16, if not causal, and in kernels that keep none
+    of them where these serve the shape: see `ops.backends.features_backend`.
 
     Shapes: query (... n d), key (... m d), value (... m e), mask (... m), True where a key is real;
     batch axes broadcast; returns (... n e), zero in rows that see no key.
@@ -54,7 +55,12 @@ def linear_attention(
         from kernelhead.ops.triton import prefix_library
 
         return prefix_library.linear_attention(query, key, value, mask)
-    if not causal and features_backend(query, key, value, mask) == "short":
+    backend = "eager" if causal else features_backend(query, key, value, mask)
+    if backend == "triton":
+        from kernelhead.ops.triton import features_library
+
+        return features_library.linear_attention(query, key, value, mask=mask)
+    if backend == "short":
         return short.linear_attention(query, key, value, mask=mask)
     return eager.linear_attention(query, key, value, mask=mask, causal=causal)
 
@@ -123,7 +129,8 @@ def performer_attention(
     exponentials; they cancel, and no constant is added. Costs O((n + m) p e) for p frequencies.
 
     If causal, float32 loses a row only where a later key of its chunk of 64 points has features e^87
-    times those of all keys before. On a GPU features of bfloat16 points are rounded to it, if not causal.
+    times those of all keys before. On a GPU features of bfloat16 points are rounded to it, if not causal,
+    in kernels that keep none of them where these serve the shape: see `ops.backends.features_backend`.
 
     Shapes: query (... n d), key (... m d), value (... m e), frequencies (p, d), mask (... m), True where
     a key is real; batch axes broadcast; returns (... n e), zero in rows that see no key.
@@ -145,7 +152,12 @@ def performer_attention(
     """
     check_sides("performer_attention", query, key, value, mask=mask, causal=causal)
     check_axes("performer_attention", query=(query, "... n d"), frequencies=(frequencies, "p d"))
-    if not causal and features_backend(query, key, value, mask) == "short":
+    backend = "eager" if causal else features_backend(query, key, value, mask, frequencies)
+    if backend == "triton":
+        from kernelhead.ops.triton import features_library
+
+        return features_library.performer_attention(query, key, value, frequencies, mask=mask)
+    if backend == "short":
         return short.performer_attention(query, key, value, frequencies, mask=mask)
     return eager.performer_attention(query, key, value, frequencies, mask=mask, causal=causal)
 
@@ -188,7 +200,8 @@ def nystrom_attention(
     split the real points of a row evenly, so the order of points matters. A row of at most `landmarks`
     real points gets exact softmax attention. Costs O(n s (d + e) + s^3) for s landmarks; everything is
     taken in float32 or better, but for bfloat16 points on a GPU, of which the long sides are fused softmax
-    attention with the iterative inverse; that has one gradient and no second.
+    attention with the iterative inverse, one kernel for up to 64 landmarks; that has one gradient and no
+    second.
 
     The iteration starts from each matrix divided by its own largest column sum; published code divides
     by the largest of the batch, which makes a sample depend on its neighbours.
@@ -214,9 +227,9 @@ def nystrom_attention(
     """
     check_sides("nystrom_attention", query, key, value, mask=mask)
     _check_landmarks("nystrom_attention", query, key, landmarks, iterations, pinv)
-    if pinv == "iterative" and features_backend(query, key, value, mask) == "short":
+    if pinv == "iterative" and short_backend(query, key, value, mask) == "short":
         return short.nystrom_attention(
-            query, key, value, landmarks=landmarks, iterations=iterations, mask=mask
+            query, key, value, landmarks=landmarks, iterations=iterations, mask=mask, invert=_iterated_inverse
         )
     return eager.nystrom_attention(
         query, key, value, landmarks=landmarks, mask=mask, iterations=iterations, pinv=pinv
@@ -261,3 +274,12 @@ def _check_landmarks(
     check_size(who, "iterations", iterations)
     if pinv not in ("iterative", "exact"):
         raise unknown(who, "pinv", pinv, ["iterative", "exact"])
+
+
+def _iterated_inverse(matrix: Tensor, iterations: int) -> Tensor:
+    """`eager.iterated_inverse`, by a kernel where one fits."""
+    if inverse_backend(matrix) == "triton":
+        from kernelhead.ops.triton import inverse_library
+
+        return inverse_library.iterated_inverse(matrix, iterations)
+    return eager.iterated_inverse(matrix, iterations)

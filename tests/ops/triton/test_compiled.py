@@ -11,9 +11,28 @@ from tests.inputs import points
 
 pytest.importorskip("triton", reason="the extra gpu is not installed")
 
-from kernelhead.ops.triton import feedforward, landmarks, local, lookup, prefix, primal, rpc
+from kernelhead.ops.triton import (
+    features,
+    feedforward,
+    inverse,
+    landmarks,
+    local,
+    lookup,
+    prefix,
+    primal,
+    rpc,
+)
 from kernelhead.ops.triton.step import primal_step
-from tests.ops.triton import cases, feedforward_cases, local_cases, lookup_cases, prefix_cases, rpc_cases
+from tests.ops.triton import (
+    cases,
+    features_cases,
+    feedforward_cases,
+    inverse_cases,
+    local_cases,
+    lookup_cases,
+    prefix_cases,
+    rpc_cases,
+)
 from tests.ops.triton.compiler import launches_compile
 
 LAUNCHED = {
@@ -46,6 +65,8 @@ def test_all_compile(dtype: torch.dtype, names: set[str]) -> None:
     _neighbours(dtype)
     _feed_forward(dtype)
     _tables(dtype)
+    _features(dtype)
+    _inverses()
     assert names == LAUNCHED
 
 
@@ -121,7 +142,25 @@ def _feed_forward(dtype: torch.dtype) -> None:
         feedforward.backward(x, norm, enter, leave[0], how[0], torch.zeros_like(x), *how[1:], kind)
 
 
+def _features(dtype: torch.dtype) -> None:
+    for name in ("one query", "ragged, drawn", "fused projection", "widest, drawn"):
+        case = features_cases.CASES[name]
+        given = *case.sides(dtype, "cpu"), case.frequencies("cpu"), case.mask("cpu")
+        made, *sums = features.forward(*given)
+        features.backward(*given, *sums, made)
+
+
 def _tables(dtype: torch.dtype) -> None:
     for case in lookup_cases.CASES.values():
         tokens = case.tokens("cpu")
         lookup.gathered(tokens, points(*tokens.shape, case.c, dtype=dtype), case.vocabulary)
+
+
+def _inverses() -> None:
+    for name in ("few", "a block and one", "ragged", "widest"):
+        case = inverse_cases.CASES[name]
+        matrix = case.matrix("cpu")
+        largest = matrix.sum(-2).amax(-1)
+        inverse.forward(matrix, largest, case.iterations, False)
+        _, kept = inverse.forward(matrix, largest, case.iterations, True)
+        inverse.backward(matrix, largest, kept, torch.zeros_like(matrix))

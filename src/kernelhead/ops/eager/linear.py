@@ -283,10 +283,10 @@ def segments(mask: Tensor, count: int) -> Tensor:
 def inverted(left: Tensor, right: Tensor, pinv: str, iterations: int) -> Tensor:
     """The pseudo-inverse of softmax among landmarks (... s d), exact or by so many steps."""
     among = (left @ right.mT).softmax(-1)
-    return torch.linalg.pinv(among) if pinv == "exact" else _iterated_inverse(among, iterations)
+    return torch.linalg.pinv(among) if pinv == "exact" else iterated_inverse(among, iterations)
 
 
-def _iterated_inverse(matrix: Tensor, iterations: int) -> Tensor:
+def iterated_inverse(matrix: Tensor, iterations: int) -> Tensor:
     """Third-order iteration to the pseudo-inverse of positive matrices whose rows sum to one."""
     eye = _identity(matrix)
     inverse = matrix.mT / matrix.sum(-2).amax(-1)[..., None, None]

@@ -35,10 +35,12 @@ def nystrom_attention(
     landmarks: int,
     iterations: int,
     mask: Tensor | None = None,
+    invert: Callable[[Tensor, int], Tensor] = eager.iterated_inverse,
 ) -> Tensor:
     """`eager.nystrom_attention` with both long sides as fused softmax attention, the inverse in float32.
 
-    It is the iterated one: an exact inverse may be as large as it likes, and with it what rounding left.
+    It is the iterated one, as `invert` makes it: an exact inverse may be as large as it likes, and with it
+    what rounding left.
     """
     kind, n = value.dtype, query.shape[-2]
     count = min(landmarks, n)
@@ -53,8 +55,8 @@ def nystrom_attention(
         left, right = means(query).to(kind), means(key).to(kind)
         gathered = means(value)
         if count < n or whole is not None:
-            among = wide(left) * left.shape[-1] ** -0.5, wide(right)
-            inverse = eager.inverted(*among, "iterative", iterations)
+            among = (wide(left) * left.shape[-1] ** -0.5) @ wide(right).mT
+            inverse = invert(among.softmax(-1), iterations)
             near, centre = _centred(value, mask, kind)
             mixed = inverse @ wide(softmax_attention(left, key, near, mask=mask))
             mixed = mixed + inverse.sum(-1, keepdim=True) * centre
