@@ -18,6 +18,8 @@ KIND = tl.bfloat16  # of the numbers that a factor is split into
 # Of a number's bits: what rounds it to eight, and those that then stay.
 HALF = tl.constexpr(1 << 15)
 STAY = tl.constexpr(-(1 << 16))
+LONG = tl.constexpr(64)  # numbers that a tensor core would sum too carelessly at once
+APART = tl.constexpr(1)  # keeps the compiler from making a sum the start of a product
 
 
 @triton.jit
@@ -45,7 +47,14 @@ def _product(left, right, KIND: tl.constexpr):
     made = tl.dot(a, f, made, input_precision="ieee")
     made = tl.dot(b, d, made, input_precision="ieee")
     made = tl.dot(a, e, made, input_precision="ieee")
-    return tl.dot(a, d, made, input_precision="ieee")
+    if left.shape[1] < LONG:
+        return tl.dot(a, d, made, input_precision="ieee")
+    # What is added beside a large number loses bits in a tensor core: each half is summed by itself.
+    early = (tl.arange(0, left.shape[1]) < left.shape[1] // 2)[None, :]
+    nothing = tl.zeros(a.shape, KIND)
+    made += tl.dot(tl.where(early, a, nothing), d, input_precision="ieee", max_num_imprecise_acc=APART)
+    made += tl.dot(tl.where(early, nothing, a), d, input_precision="ieee", max_num_imprecise_acc=APART)
+    return made
 
 
 @triton.jit
