@@ -176,7 +176,10 @@ def test_what_a_killed_writer_left_is_taken_away_after_an_hour(tmp_path: Path) -
     old, new, other = (tmp_path / name for name in (".a[1].json.old", ".a[1].json.new", ".b.json.old"))
     for left in (old, new, other):
         left.write_text("half")
-    for left in (old, other):
+    folder = tmp_path / ".a[1].json.old.folder"
+    folder.mkdir()
+    (folder / ".tmp").write_text("half")
+    for left in (old, other, folder):
         os.utime(left, (0, 0))
     write_json(tmp_path / "a[1].json", {})
     assert sorted(each.name for each in tmp_path.iterdir()) == [".a[1].json.new", ".b.json.old", "a[1].json"]

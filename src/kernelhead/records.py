@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from glob import escape
 from pathlib import Path
+from shutil import rmtree
 from tempfile import NamedTemporaryFile
 from typing import Any
 
@@ -34,8 +35,8 @@ DEAD_AFTER = 3600.0  # seconds without a word, after which a writer is taken for
 def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
     """Write to a temporary file in the same folder, then rename it over `path`.
 
-    A reader, or a run killed in between, sees the old file or the new one, never a part. Temporary files
-    that a killed writer of the same file left an hour ago or more are taken away.
+    A reader, or a run killed in between, sees the old file or the new one, never a part. What a killed
+    writer of the same file left an hour ago or more is taken away.
 
     Raises:
         CheckpointError: the folder cannot be written.
@@ -45,7 +46,7 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         for left in path.parent.glob(f".{escape(path.name)}.*"):
             with suppress(OSError):  # it was alive and is done
                 if left.stat().st_mtime < time.time() - DEAD_AFTER:
-                    left.unlink()
+                    take_away(left)
         with NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}.", delete=False) as handle:
             temporary = Path(handle.name)
     except OSError as error:
@@ -60,6 +61,14 @@ def write_atomically(path: Path, write: Callable[[Path], None]) -> None:
         raise CheckpointError(f"cannot write {path}: {error.strerror or error}") from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def take_away(left: Path) -> None:
+    """Remove what a writer that was killed left: a temporary file, or a folder with one."""
+    if left.is_dir():
+        rmtree(left, ignore_errors=True)
+    else:
+        left.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -40,6 +40,8 @@ def test_a_folder_that_is_held_is_refused_and_untouched(tmp_path: Path) -> None:
 def test_what_a_killed_run_left_is_taken_away(tmp_path: Path) -> None:
     for name in (f".{WEIGHTS}.abcdefgh", ".mine.txt"):
         (tmp_path / name).write_bytes(b"half")
+    (tmp_path / f".{WEIGHTS}.abcdefgh.folder").mkdir()
+    (tmp_path / f".{WEIGHTS}.abcdefgh.folder" / ".tmp").write_bytes(b"half")
     with alone_in(tmp_path):
         assert [each.name for each in tmp_path.iterdir()] == [".mine.txt"]
 

@@ -226,6 +226,7 @@ def test_a_journal_has_a_file_for_each_course(tmp_path: Path) -> None:
     assert journal.seconds() > journal.spent > 0
     (tmp_path / "mine").touch()
     (tmp_path / f".{journal.name}.1.safetensors.x7f").touch()  # by a writer that was killed
+    (tmp_path / f".{journal.name}.1.safetensors.x7g.folder").mkdir()
     journal.forget()
     assert [each.name for each in tmp_path.iterdir()] == ["mine"]
 

@@ -72,6 +72,23 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     assert [each.name for each in tmp_path.iterdir()] == ["w"]
 
 
+def test_what_the_library_writes_first_says_whose_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = []
+
+    def looked(tensors: object, to: Path, **words: object) -> None:
+        # Version 0.8 writes to a name of its own beside, and one that is killed leaves it.
+        seen.append(Path(to).parent)
+        save_file(tensors, to, **words)
+
+    monkeypatch.setattr("safetensors.torch.save_file", looked)
+    save_tensors(tmp_path / "w", TENSORS, FACTS)
+    assert seen[0].parent == tmp_path
+    assert seen[0].name.startswith(".w.")
+    assert [each.name for each in tmp_path.iterdir()] == ["w"]
+
+
 def test_a_disk_that_is_full_is_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "w"
     save_tensors(path, TENSORS, FACTS)

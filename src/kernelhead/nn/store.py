@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from torch import Tensor
 
@@ -31,8 +32,16 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: dict[str, st
         raise missing_extra("write_tensors", "safetensors", "cli") from None
     # Tied weights share memory, which the format does not know.
     ready = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+
+    def write(to: Path) -> None:
+        # The library first writes to a name that it makes up: in a folder that says whose it is.
+        with TemporaryDirectory(dir=to.parent, prefix=f"{to.name}.") as folder:
+            inside = Path(folder) / to.name
+            save_file(ready, inside, metadata=facts)
+            inside.replace(to)
+
     try:
-        write_atomically(path, lambda to: save_file(ready, to, metadata=facts))
+        write_atomically(path, write)
     except SafetensorError as error:
         raise CheckpointError(f"cannot write {path}: {error}") from error
 

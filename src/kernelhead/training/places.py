@@ -28,6 +28,7 @@ from kernelhead.records import (
     TRANSPORT,
     WEIGHTS,
     read_json,
+    take_away,
 )
 
 # All that a run leaves and all that is read off it; taken away in this order, so that a folder is known
@@ -101,7 +102,7 @@ def alone_in(folder: Path) -> Iterator[None]:
             ) from None
         for name in (*LEFT_BY_A_RUN, REPORT):
             for left in folder.glob(f".{name}.*"):
-                left.unlink(missing_ok=True)
+                take_away(left)
         yield
     finally:
         os.close(handle)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from kernelhead.errors import CheckpointError, missing_extra
-from kernelhead.records import plain
+from kernelhead.records import plain, take_away
 from kernelhead.training.store import (
     check_fit,
     load_into,
@@ -71,7 +71,7 @@ class Journal:
         """Take the files away, and what a try left that was killed while it wrote."""
         for form in (f"{self.name}.*.safetensors", f".{self.name}.*.safetensors.*"):
             for path in self.folder.glob(form):
-                path.unlink(missing_ok=True)
+                take_away(path)
 
 
 def journal_of(folder: Path, *names: object, commit: str | None = None) -> Journal:
