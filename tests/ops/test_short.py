@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -178,6 +179,7 @@ def test_the_backend_is_eager_where_it_does_not_fit(
     x = torch.zeros(2, 3, 4, 8, dtype=torch.bfloat16)
     assert backend(x, x, x, None) == "eager"
     monkeypatch.setattr(backends, "on_cuda", lambda _: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=9, minor=0))
     assert backend(x, x, x, None) == "short"
     assert backend(x, x, x, torch.ones(2, 1, 4, dtype=torch.bool)) == "short"
     assert backend(x, x, x.float(), None) == "eager"

@@ -12,6 +12,7 @@ from kernelhead.kernels import AbstractKernel, Cosine
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WIDEST = 128
 SHORT_WIDTHS = (16, 32, 64)  # of points whose features are made by kernels
+SCARCE = 6144  # entries of such kernels' matrices that every device since Ampere has shared memory for
 MOST_TAPS = 64
 MOST_ROWS = 1024  # of a table
 LARGEST_INVERSE = 64  # rows of a matrix
@@ -163,7 +164,7 @@ def softmax_backend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
     """
     if mask is None or not plain or not HAS_LENGTHS or not all(map(on_cuda, (query, key, value, mask))):
         return "eager"
-    if not torch.compiler.is_compiling() and _is_differentiated_otherwise(query, key, value):
+    if _is_differentiated_otherwise():
         return "eager"
     fits = (
         query.dim() == key.dim() == 4
@@ -185,15 +186,18 @@ def softmax_backend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor | No
     return "packed" if fits else "eager"
 
 
-def _is_differentiated_otherwise(*sides: Tensor) -> bool:
+def _is_differentiated_otherwise() -> bool:
     """Whether what is asked for is not one backward pass through a flash kernel, which knows nothing else."""
-    return _is_transformed(*sides) or not torch.backends.cuda.flash_sdp_enabled()
+    if _is_transformed():
+        return True
+    return not torch.compiler.is_compiling() and not torch.backends.cuda.flash_sdp_enabled()
 
 
-def _is_transformed(*sides: Tensor) -> bool:
-    """Whether a transform of torch.func or forward differentiation is under way."""
-    wrapped = any(torch._C._functorch.is_functorch_wrapped_tensor(side) for side in sides)
-    return wrapped or forward_ad._current_level >= 0
+def _is_transformed() -> bool:
+    """Whether a transform of torch.func or forward differentiation is under way, of whatever tensors."""
+    if torch._C._are_functorch_transforms_active():
+        return True
+    return not torch.compiler.is_compiling() and forward_ad._current_level >= 0
 
 
 def _counted(side: Tensor) -> int:
@@ -208,8 +212,10 @@ def features_backend(
     """ "triton" or "short" for (b, h, n, d) points in bfloat16 on a CUDA device, else "eager".
 
     The kernels serve any strides in the first three axes, sides of the same b and h with widths that are
-    powers of two from 16 to 64, and up to 128 frequencies of which no gradient is wanted. What is "short"
-    serves everything else, also gradients of gradients where nothing is traced.
+    powers of two from 16 to 64, and up to 128 frequencies of which no gradient is wanted, on GPUs since
+    Ampere; where these have 99 KiB of shared memory (8.6, 8.9, 12.0), frequencies, filled up to a power of
+    two, times d + e are 6,144 at most. What is "short" serves everything else, also gradients of gradients
+    where nothing is traced.
 
     Args:
         query: (b, h, n, d).
@@ -225,9 +231,10 @@ def features_backend(
     """
     if short_backend(query, key, value, mask) == "eager":
         return "eager"
-    if not torch.compiler.is_compiling() and _is_transformed(query, key, value):
+    if _is_transformed():
         return "short"
     batch, heads = query.shape[:2]
+    entries = 0
     fits = (
         key.dim() == 4
         and key.shape[:2] == (batch, heads)
@@ -238,7 +245,17 @@ def features_backend(
     if frequencies is not None:
         plain = not frequencies.requires_grad and on_cuda(frequencies)
         fits = fits and plain and 0 < len(frequencies) <= WIDEST
-    return "triton" if fits and HAS_TRITON else "short"
+        rows = next(size for size in (16, 32, 64, WIDEST) if size >= min(len(frequencies), WIDEST))
+        entries = rows * (query.shape[-1] + value.shape[-1])
+    fits = fits and all(side.stride(2) < FARTHEST // WIDEST for side in (query, key, value))
+    return "triton" if fits and HAS_TRITON and _holds(query.device, entries) else "short"
+
+
+def _holds(device: torch.device, entries: int) -> bool:
+    """Whether a GPU is of Ampere's kind or later and has shared memory for matrices of so many entries."""
+    found = torch.cuda.get_device_properties(device)
+    ample = found.major in (9, 10) or (found.major, found.minor) == (8, 0)
+    return found.major >= FLASH and (ample or entries <= SCARCE)
 
 
 def short_backend(points: Tensor, *others: Tensor | None) -> str:
@@ -313,7 +330,7 @@ def inverse_backend(matrix: Tensor) -> str:
         >>> inverse_backend(torch.eye(3))
         'eager'
     """
-    if not torch.compiler.is_compiling() and _is_transformed(matrix):
+    if _is_transformed():
         return "eager"
     fits = (
         on_cuda(matrix)
@@ -321,4 +338,4 @@ def inverse_backend(matrix: Tensor) -> str:
         and matrix.numel() > 0
         and matrix.shape[-1] <= LARGEST_INVERSE
     )
-    return "triton" if fits and HAS_TRITON else "eager"
+    return "triton" if fits and HAS_TRITON and _holds(matrix.device, 0) else "eager"

@@ -15,7 +15,6 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
-TARGET = GPUTarget("cuda", 90, 32)
 KINDS = {
     torch.bool: "i1",
     torch.int8: "i8",
@@ -37,9 +36,13 @@ def _type_of(value: object) -> str:
 
 
 @contextmanager
-def launches_compile() -> Iterator[set[str]]:
-    """A with-block in which launches compile and write nothing; the names of the kernels gather."""
-    names: set[str] = set()
+def launches_compile(capability: int = 90) -> Iterator[dict[str, int]]:
+    """A with-block in which launches compile and write nothing.
+
+    Names of kernels gather, with the most bytes of shared memory that each has taken.
+    """
+    names: dict[str, int] = {}
+    target = GPUTarget("cuda", capability, 32)
 
     def compiled(kernel: Any, *args: object, grid: object, warmup: bool, **options: object) -> None:
         given = dict(zip([each.name for each in kernel.params], args, strict=False))
@@ -54,8 +57,9 @@ def launches_compile() -> Iterator[set[str]]:
             for at, (name, kind) in enumerate(types.items())
             if kind.startswith("*") or (kind == "i32" and given[name] % 16 == 0)
         }
-        triton.compile(ASTSource(kernel, types, values, even), target=TARGET, options=options)
-        names.add(f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__}")
+        made = triton.compile(ASTSource(kernel, types, values, even), target=target, options=options)
+        name = f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__}"
+        names[name] = max(names.get(name, 0), made.metadata.shared)
 
     with patch.object(JITFunction, "run", compiled):
         yield names

@@ -103,6 +103,40 @@ def test_tracing_gives_the_same_values_and_gradients(masked: str, p: int | None)
         torch.testing.assert_close(one, other)
 
 
+@pytest.mark.parametrize("large", [30.0, 300.0, 3000.0])
+def test_far_keys_have_the_features_that_were_summed(large: float) -> None:
+    # What moves queries and keys is less than rounding leaves here.
+    case = Case(n=9, m=32, d=64, p=20, large=large)
+    sides, grad = case.sides(torch.float32, "cpu"), points(2, 2, 9, 16, seed=7, dtype=torch.float32)
+    made, plain = (answered(attention(each, case, "cpu"), sides, None, grad) for each in (library, eager))
+    exact = answered(attention(eager, case, "cpu"), [side.double() for side in sides], None, grad.double())
+    for at in (0, 3):
+        assert_within(made[at], eager=plain[at], oracle=exact[at])
+
+
+def test_weights_below_all_reciprocals_make_no_nan() -> None:
+    case = Case(n=9, m=12)
+    query, key, value = case.sides(torch.float32, "cpu")
+    grad = points(2, 2, 9, 16, seed=7, dtype=torch.float32)
+    for shift in (45.0, 100.0):
+        made = answered(attention(library, case, "cpu"), [query - shift, key - shift, value], None, grad)
+        assert all(each.isfinite().all() for each in made)
+
+
+@DRAWN
+def test_many_gradients_at_once(p: int | None) -> None:
+    case = Case(n=3, m=4, p=p)
+    query, *others = case.sides(torch.float32, "cpu")
+
+    def run(given: Tensor) -> Tensor:
+        return attention(library, case, "cpu")(given, *others).sum(-1)
+
+    one, all_at_once = (
+        torch.autograd.functional.jacobian(run, query, vectorize=vectorize) for vectorize in (False, True)
+    )
+    torch.testing.assert_close(all_at_once, one)
+
+
 @DRAWN
 def test_doors(p: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernelhead.ops.linear.features_backend", lambda *_: "triton")

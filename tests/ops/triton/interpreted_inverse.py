@@ -33,6 +33,30 @@ def test_gradients_of_any_strides() -> None:
     assert all(map(torch.equal, strided, plain))
 
 
+def test_many_gradients_at_once() -> None:
+    matrix = CASES["few"].matrix("cpu")[0, 0]
+    one, all_at_once = (
+        torch.autograd.functional.jacobian(
+            lambda given: library.iterated_inverse(given, 6), matrix, vectorize=vectorize
+        )
+        for vectorize in (False, True)
+    )
+    torch.testing.assert_close(all_at_once, one)
+
+
+def test_gradients_of_gradients() -> None:
+    matrix = CASES["few"].matrix("cpu")[0, 0]
+    curved = [
+        torch.autograd.functional.hessian(lambda given, run=run: run(given, 3).square().sum(), each)
+        for run, each in (
+            (library.iterated_inverse, matrix),
+            (eager.iterated_inverse, matrix),
+            (eager.iterated_inverse, matrix.double()),
+        )
+    ]
+    assert_within(curved[0], eager=curved[1], oracle=curved[2])
+
+
 def test_the_door_takes_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernelhead.ops.linear.short_backend", lambda *_: "short")
     held = [points(2, 3, 34, 8, seed=seed, dtype=torch.float32) for seed in range(3)]

@@ -1,6 +1,7 @@
 """Attention through features by kernels: interpreted everywhere, compiled where there is a GPU."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ FREQUENCIES = torch.zeros(20, 16)
 
 @pytest.mark.slow
 def test_the_interpreter_runs_the_same_kernels() -> None:
-    assert interpreted("interpreted_features.py") == len(CASES) + 21
+    assert interpreted("interpreted_features.py") == len(CASES) + 27
 
 
 @pytest.mark.long
@@ -89,11 +90,19 @@ OTHERS: dict[str, dict[str, object]] = {
 }
 
 
+def on_a_gpu(monkeypatch: pytest.MonkeyPatch, major: int = 9, minor: int = 0) -> None:
+    """Tensors pass for those of a GPU of that compute capability."""
+    monkeypatch.setattr(backends, "on_cuda", lambda _: True)
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=major, minor=minor)
+    )
+
+
 @pytest.mark.parametrize("name", [*FITTING, *OTHERS])
 def test_which_points_fit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     changed = given(**(FITTING | OTHERS)[name])
     assert backends.features_backend(*changed) == "eager"
-    monkeypatch.setattr(backends, "on_cuda", lambda _: True)
+    on_a_gpu(monkeypatch)
     assert backends.features_backend(*changed) == ("triton" if name in FITTING else "short")
     assert backends.features_backend(*[side.float() for side in changed[:3]], *changed[3:]) == "eager"
 
@@ -101,7 +110,7 @@ def test_which_points_fit(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 # torch's own, of how it loads its rules for forward differentiation.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_nothing_but_one_gradient_is_asked_of_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backends, "on_cuda", lambda _: True)
+    on_a_gpu(monkeypatch)
     seen: list[str] = []
 
     def run(query: Tensor) -> Tensor:
@@ -111,11 +120,44 @@ def test_nothing_but_one_gradient_is_asked_of_the_kernels(monkeypatch: pytest.Mo
     run(X)
     torch.func.vjp(run, X)
     torch.func.jvp(run, (X,), (X,))
+    torch.func.grad(lambda weight: (run(X) * weight).sum().float())(torch.ones(16))
+    torch.func.vmap(lambda weight: (run(X) * weight).sum())(torch.ones(2, 16))
+    torch.compile(torch.func.grad(lambda weight: (run(X) * weight).sum().float()), backend="eager")(
+        torch.ones(16)
+    )
     with torch.autograd.forward_ad.dual_level():
         run(X)
     monkeypatch.setattr(backends, "HAS_TRITON", False)
     run(X)
-    assert seen == ["triton", "short", "short", "short", "short"]
+    assert seen == ["triton", *["short"] * 7]
+
+
+# Bytes of shared memory: 163 KiB with 8.0 and from 9.0 on, 99 KiB with 8.6, 8.9 and 12.0, 64 KiB before.
+@pytest.mark.parametrize(
+    ("capability", "kinds"),
+    {
+        (7, 5): ("short", "short", "short"),
+        (8, 0): ("triton", "triton", "triton"),
+        (8, 6): ("triton", "triton", "short"),
+        (8, 9): ("triton", "triton", "short"),
+        (9, 0): ("triton", "triton", "triton"),
+        (10, 0): ("triton", "triton", "triton"),
+        (12, 0): ("triton", "triton", "short"),
+    }.items(),
+)
+def test_small_devices_take_what_they_hold(
+    capability: tuple[int, int], kinds: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_a_gpu(monkeypatch, *capability)
+    x = torch.zeros(2, 3, 4, 32, dtype=torch.bfloat16)
+    drawn = None, torch.zeros(64, 32), torch.zeros(111, 32)
+    assert tuple(backends.features_backend(x, x, x, None, each) for each in drawn) == kinds
+
+
+def test_points_far_apart_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_a_gpu(monkeypatch)
+    far = torch.empty_strided(X.shape, (0, 0, 2**24, 1), dtype=X.dtype, device="meta")
+    assert backends.features_backend(*given(query=far)) == "short"
 
 
 @gpu

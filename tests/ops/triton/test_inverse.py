@@ -1,5 +1,7 @@
 """The iterated inverse by a kernel: interpreted everywhere, compiled where there is a GPU."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch.autograd import forward_ad
@@ -18,7 +20,7 @@ from tests.tolerance import assert_within
 
 @pytest.mark.slow
 def test_the_interpreter_runs_the_same_kernels() -> None:
-    assert interpreted("interpreted_inverse.py") == len(CASES) + 4
+    assert interpreted("interpreted_inverse.py") == len(CASES) + 6
 
 
 # torch's own, of how it makes a dual.
@@ -27,6 +29,10 @@ def test_the_backend_is_eager_where_the_kernels_do_not_fit(monkeypatch: pytest.M
     matrix = torch.ones(2, 64, 64)
     assert backends.inverse_backend(matrix) == "eager"
     monkeypatch.setattr(backends, "on_cuda", lambda _: True)
+    major = 7
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(major=major, minor=5))
+    assert backends.inverse_backend(matrix) == "eager"
+    major = 9
     assert backends.inverse_backend(matrix) == "triton"
     assert backends.inverse_backend(matrix.double()) == "eager"
     assert backends.inverse_backend(matrix[:0]) == "eager"
@@ -38,9 +44,10 @@ def test_the_backend_is_eager_where_the_kernels_do_not_fit(monkeypatch: pytest.M
         return given.sum()
 
     torch.func.grad(look)(matrix)
+    torch.func.grad(lambda weight: look(matrix) * weight)(torch.tensor(1.0))
     with forward_ad.dual_level():
         look(forward_ad.make_dual(matrix, matrix))
-    assert seen == ["eager"] * 2
+    assert seen == ["eager"] * 3
 
 
 @pytest.mark.gpu

@@ -184,8 +184,8 @@ def _query_features(q, near, rest, level, ones, DRAWN: tl.constexpr, PRECISION: 
 
 @triton.jit
 def _reciprocal(weight):
-    """One over each weight, or one where there is none."""
-    return 1.0 / tl.where(weight == 0, 1.0, weight)
+    """One over each weight, or one where there is none, or less than what has a reciprocal."""
+    return 1.0 / tl.where(weight < TINY, 1.0, weight)
 
 
 @triton.jit
@@ -236,7 +236,9 @@ def _keys(
     part = (row * heads + head) * chunks + split
     if ALONE:
         grown = tl.where(exists[:, None], grown, 0.0)
-        centre = tl.sum(grown, axis=0) / tl.maximum(tl.sum(weight, axis=0), TINY)
+        # A sum of one axis, not of what a sum left: Triton 3.7 does not place that on Blackwell.
+        every = tl.reshape(tl.where(exists[:, None], total, 0.0), [BLOCK_P * COLUMNS])
+        centre = tl.sum(grown, axis=0) / tl.maximum(tl.sum(every, axis=0) / COLUMNS, TINY)
         grown -= weight[:, None] * centre[None, :]
         tl.store(centres + part * E + column, centre)
     place = sums + part * p * E + (feature[:, None] * E + column[None, :])
@@ -370,9 +372,11 @@ def _key_gradients(
         k = tl.load(_place(key, at, key_n, BLOCK_N, D), mask=real[:, None], other=0.0)
         v = tl.load(_place(value, at, value_n, BLOCK_N, E), mask=real[:, None], other=0.0)
         if frequencies is not None:
+            # The peak goes last, as it did in the sums: far keys have exponents beside which it is lost.
             exponents = tl.broadcast_to(_fallen(k, real, half)[:, None], [BLOCK_N, BLOCK_P])
+            exponents = _exponents(k, near, rest, exponents, PRECISION)
             exponents = tl.dot(ones, tl.trans(level), acc=exponents, input_precision=PRECISION)
-            features = tl.exp2(_exponents(k, near, rest, exponents, PRECISION))
+            features = tl.exp2(tl.minimum(exponents, 0.0))
         else:
             features = tl.where(real[:, None], _elu(k), 0.0)
         rounded = features.to(kind)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from kernelhead.ops.eager import short
 from kernelhead.ops.triton import features
-from kernelhead.ops.triton.parts import empty_output
+from kernelhead.ops.triton.parts import empty_output, is_differentiated
 
 Made = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
@@ -93,8 +93,9 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        if torch.is_grad_enabled():
-            return _differentiable_gradients(ctx, grads[0])
+        if is_differentiated(grads[0]):
+            with torch.enable_grad():
+                return _differentiable_gradients(ctx, grads[0])
         return _gradients(ctx, features.backward, grads[0])
 
 

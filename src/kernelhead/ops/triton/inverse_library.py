@@ -4,18 +4,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
+from kernelhead.ops.eager import linear as eager
 from kernelhead.ops.triton import inverse
+from kernelhead.ops.triton.parts import is_differentiated
 
 
 def iterated_inverse(matrix: Tensor, iterations: int) -> Tensor:
-    """`eager.iterated_inverse` with all steps in one kernel; it has one gradient and no second.
+    """`eager.iterated_inverse` with all steps in one kernel.
 
     Shapes: matrix (... s s) in float32, s up to 64; returns (... s s).
     """
     keep = torch.is_grad_enabled() and matrix.requires_grad
-    given = matrix.contiguous(), matrix.sum(-2).amax(-1), iterations, keep
+    matrix = matrix.contiguous()
+    given = matrix, matrix.sum(-2).amax(-1), iterations, keep
     if torch.compiler.is_compiling():
         return traced_forward(*given)[0]
     made: Tensor = _Inverse.apply(*given)
@@ -50,6 +52,7 @@ def _(matrix: Tensor, largest: Tensor, kept: Tensor, grad: Tensor) -> tuple[Tens
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
     ctx.save_for_backward(*inputs[:2], output[1])
+    ctx.iterations = inputs[2]
 
 
 def _backward(ctx: Any, run: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -62,7 +65,7 @@ traced_forward.register_autograd(
 
 
 class _Inverse(torch.autograd.Function):
-    """`iterated_inverse` without the dispatcher in between."""
+    """`iterated_inverse` without the dispatcher in between; more than a gradient is made without kernels."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
@@ -71,6 +74,12 @@ class _Inverse(torch.autograd.Function):
         return made[0]
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return _backward(ctx, _gradients, grads[0])
+        if not is_differentiated(grads[0]):
+            return _backward(ctx, _gradients, grads[0])
+        matrix = ctx.saved_tensors[0]
+        with torch.enable_grad():
+            output = eager.iterated_inverse(matrix, ctx.iterations)
+            # All of it, by way of the largest sum too, which is then asked for nothing.
+            (whole,) = torch.autograd.grad(output, matrix, grads[0], create_graph=True)
+        return whole, None, None, None

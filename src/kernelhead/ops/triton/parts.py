@@ -105,6 +105,12 @@ def aligned(points: Tensor) -> Tensor:
     return points.contiguous() if apart else points
 
 
+def is_differentiated(grad: Tensor) -> bool:
+    """Whether a gradient is to be differentiated itself, or stands for several: kernels do neither."""
+    ours = torch._C._functorch
+    return torch.is_grad_enabled() or ours.is_batchedtensor(grad) or ours.is_legacy_batchedtensor(grad)
+
+
 def fill_rows(weights: Tensor, rows: int) -> Tensor:
     """The same with rows of zeros at the end, so that there are as many."""
     return weights if rows == weights.shape[-2] else F.pad(weights, (0, 0, 0, rows - weights.shape[-2]))
