@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from kernelhead.ops import backends
 from kernelhead.ops import linear as ops
 from kernelhead.ops.eager import linear as eager
 from kernelhead.ops.triton import features_library as library
@@ -135,6 +136,19 @@ def test_many_gradients_at_once(p: int | None) -> None:
         torch.autograd.functional.jacobian(run, query, vectorize=vectorize) for vectorize in (False, True)
     )
     torch.testing.assert_close(all_at_once, one)
+
+
+def test_a_traced_transform_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Here, where no lines are counted: what counts them stands in the code that is traced.
+    monkeypatch.setattr(backends, "on_cuda", lambda _: True)
+    x, seen = torch.zeros(2, 3, 4, 16, dtype=torch.bfloat16), []
+
+    def loss(weight: Tensor) -> Tensor:
+        seen.append(backends.features_backend(x, x, x, None))
+        return (x * weight).sum().float()
+
+    torch.compile(torch.func.grad(loss), backend="eager", fullgraph=True)(torch.ones(16))
+    assert seen == ["short"]
 
 
 @DRAWN
