@@ -143,14 +143,13 @@ def weigh_time(cell: Cell) -> float:
 def feed_time(cell: Cell) -> float:
     """Of rows of 64 features in float32 with 128 in the middle, products in bf16, and dropout."""
     from kernelhead.ops.triton import feedforward
+    from kernelhead.ops.triton.parts import Cut
 
     shapes = (ROWS, 64), (64,), (64,), (128, 64), (128,), (64, 128), (64,)
     x, *weights = (drawn(*shape, seed=seed).float() for seed, shape in enumerate(shapes))
     norm, enter, leave = (tuple(weights[at : at + 2]) for at in (0, 2, 4))
     word = torch.tensor([77, 99], dtype=torch.int32, device="cuda")
-    cut = feedforward.Cut(
-        **{name: cell[name] for name in ("tile", "programs", "warps", "stages", "registers")}
-    )
+    cut = Cut(**{name: cell[name] for name in ("tile", "programs", "warps", "stages", "registers")})
     how = word, 0.1, 1e-5, torch.bfloat16
     with patch.object(feedforward, "FORWARD" if cell["kernel"] == "feed" else "BACKWARD", cut):
         if cell["kernel"] == "feed":

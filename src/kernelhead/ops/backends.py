@@ -245,7 +245,7 @@ def features_backend(
     if frequencies is not None:
         plain = not frequencies.requires_grad and on_cuda(frequencies)
         fits = fits and plain and 0 < len(frequencies) <= WIDEST
-        rows = next(size for size in (16, 32, 64, WIDEST) if size >= min(len(frequencies), WIDEST))
+        rows = max(16, 1 << (len(frequencies) - 1).bit_length())
         entries = rows * (query.shape[-1] + value.shape[-1])
     fits = fits and all(side.stride(2) < FARTHEST // WIDEST for side in (query, key, value))
     return "triton" if fits and HAS_TRITON and _holds(query.device, entries) else "short"

@@ -75,17 +75,20 @@ def test_all_compile(dtype: torch.dtype, names: dict[str, int]) -> None:
     assert set(names) == LAUNCHED
 
 
-# Where the backend says that kernels of features fit: 99 KiB of shared memory, and another kind of compiler.
+# Where the backends say that kernels fit: 99 KiB of shared memory, and another kind of compiler.
 @pytest.mark.slow
 @pytest.mark.parametrize(("capability", "bytes_held"), [(89, 101_376), (100, 232_448)])
-def test_features_compile_for_other_devices(capability: int, bytes_held: int, cached: None) -> None:
+def test_what_serves_linear_rivals_compiles_for_other_devices(
+    capability: int, bytes_held: int, cached: None
+) -> None:
     with launches_compile(capability) as names:
         for d, p in ((32, 64), (64, None)):
             case = features_cases.Case(n=70, m=70, d=d, e=d, p=p)
             given = *case.sides(torch.bfloat16, "cpu"), case.frequencies("cpu"), None
             made, *sums = features.forward(*given)
             features.backward(*given, *sums, made)
-    assert len(names) == 4
+        _inverses()
+    assert len(names) == 6
     assert max(names.values()) <= bytes_held
 
 

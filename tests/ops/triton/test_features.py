@@ -14,6 +14,7 @@ from kernelhead.ops import backends
 from kernelhead.ops import linear as ops
 from kernelhead.ops.eager import short
 from kernelhead.ops.triton import features as kernels
+from kernelhead.ops.triton.parts import Cut
 from tests.inputs import keep, points
 from tests.ops.triton.features_cases import (
     CASES,
@@ -49,8 +50,8 @@ def test_the_interpreter_runs_them_in_half_precision() -> None:
 @pytest.mark.parametrize("n", [1, 63, 64, 65, 1024, 5000, 1_048_577])
 @pytest.mark.parametrize("name", CUTS)
 def test_chunks_cover_all_points_once(name: str, n: int, heads: int) -> None:
-    cut: kernels.Cut = getattr(kernels, name)
-    length, chunks = cut.chunks(heads, n)
+    cut: Cut = getattr(kernels, name)
+    length, chunks = kernels.chunks_of(cut, heads, n)
     assert length % cut.tile == 0
     assert length * (chunks - 1) < n <= length * chunks
     assert chunks == 1 or chunks * heads < cut.programs + heads
@@ -58,7 +59,7 @@ def test_chunks_cover_all_points_once(name: str, n: int, heads: int) -> None:
 
 def test_many_heads_have_one_chunk_of_keys_each() -> None:
     for cut in (kernels.KEYS, kernels.QUERY_GRADIENTS):
-        assert cut.chunks(cut.programs, 1_048_577)[1] == 1
+        assert kernels.chunks_of(cut, cut.programs, 1_048_577)[1] == 1
 
 
 def given(**changed: object) -> list[Any]:

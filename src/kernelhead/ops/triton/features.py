@@ -10,7 +10,7 @@ and values are kept less a mean of values, which is added to the output: what al
 rounded, and lost between the two large parts of a query's gradient.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log2
 
 import torch
@@ -18,7 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernelhead.ops.triton.parts import aligned, block_of, empty_output, precision_of
+from kernelhead.ops.triton.parts import Cut, aligned, block_of, empty_output, precision_of
 
 LOG2_E, LN_2 = log2(torch.e), tl.constexpr(0.6931471805599453)
 # Below every exponent, and a number whose reciprocal is one as well.
@@ -28,40 +28,24 @@ COLUMNS = tl.constexpr(16)  # the fewest of a product
 Sums = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-@dataclass(frozen=True)
-class Cut:
-    """How points are shared out.
-
-    Attributes:
-        tile: points that a program holds at once.
-        programs: that are enough; a sequence is cut into chunks where heads are fewer.
-        warps: of a program.
-        stages: tiles that are on their way at once.
-        registers: most of a thread; as many as the compiler likes if None.
-    """
-
-    tile: int
-    programs: int
-    warps: int
-    stages: int
-    registers: int | None = None
-
-    def chunks(self, heads: int, n: int) -> tuple[int, int]:
-        """Points of a chunk, whole tiles of them, and how many chunks n points are cut into.
-
-        Args:
-            heads: of all samples together.
-            n: points of a sequence.
-        """
-        tiles = triton.cdiv(n, self.tile)
-        length = max(triton.cdiv(tiles, triton.cdiv(self.programs, heads)), min(tiles, SHORTEST // self.tile))
-        return length * self.tile, triton.cdiv(tiles, length)
-
-
 FEW = 64  # features
 SHORTEST = 512  # points of a chunk that are worth what a program loads before it begins
+# A sequence is cut into chunks where heads are fewer than programs.
 KEYS, QUERIES = Cut(64, 256, 4, 3), Cut(64, 1024, 4, 3, 128)
 QUERY_GRADIENTS, KEY_GRADIENTS = Cut(128, 256, 8, 2), Cut(64, 1024, 4, 2)
+
+
+def chunks_of(cut: Cut, heads: int, n: int) -> tuple[int, int]:
+    """Points of a chunk, whole tiles of them, and how many chunks n points are cut into.
+
+    Args:
+        cut: how points are shared out.
+        heads: of all samples together.
+        n: points of a sequence.
+    """
+    tiles = triton.cdiv(n, cut.tile)
+    length = max(triton.cdiv(tiles, triton.cdiv(cut.programs, heads)), min(tiles, SHORTEST // cut.tile))
+    return length * cut.tile, triton.cdiv(tiles, length)
 
 
 @triton.jit
@@ -407,7 +391,7 @@ def forward(
     query, key, value = (aligned(side) for side in (query, key, value))
     state = _summed(key, value, frequencies, mask)
     (batch, heads, n, d), e, p = query.shape, value.shape[-1], state[1].shape[-1]
-    chunk, chunks = QUERIES.chunks(batch * heads, n)
+    chunk, chunks = chunks_of(QUERIES, batch * heads, n)
     _queries[(batch * heads * chunks,)](
         query, frequencies, *state, out, *query.stride()[:3], *out.stride()[:3],
         heads, n, p, chunk, chunks, _scale(d), **_options(QUERIES, p, d, e, query.dtype),
@@ -431,7 +415,7 @@ def backward(
     made = empty_output(query), empty_output(key), empty_output(value)
     query, key, value, grad = (aligned(side) for side in (query, key, value, grad))
     (batch, heads, n, d), (m, e), p = query.shape, value.shape[-2:], totals.shape[-1]
-    chunk, chunks = QUERY_GRADIENTS.chunks(batch * heads, n)
+    chunk, chunks = chunks_of(QUERY_GRADIENTS, batch * heads, n)
     pulls = query.new_empty((batch, heads, chunks, p, e), dtype=torch.float32)
     pushes = query.new_empty((batch, heads, chunks, p), dtype=torch.float32)
     _query_gradients[(batch * heads * chunks,)](
@@ -441,7 +425,7 @@ def backward(
     )  # fmt: skip
     if chunks > 1:
         pulls, pushes = pulls.sum(2), pushes.sum(2)
-    chunk, chunks = KEY_GRADIENTS.chunks(batch * heads, m)
+    chunk, chunks = chunks_of(KEY_GRADIENTS, batch * heads, m)
     mask, strides = _read(mask)
     _key_gradients[(batch * heads * chunks,)](
         key, value, mask, frequencies, peaks, centres, pulls, pushes, made[1], made[2],
@@ -464,7 +448,7 @@ def empty_sums(key: Tensor, value: Tensor, frequencies: Tensor | None, *chunks: 
 def _summed(key: Tensor, value: Tensor, frequencies: Tensor | None, mask: Tensor | None) -> Sums:
     """Sums over keys of features times values and of features, peaks of exponents and a mean of values."""
     (batch, heads, m, d), e = key.shape, value.shape[-1]
-    chunk, chunks = KEYS.chunks(batch * heads, m)
+    chunk, chunks = chunks_of(KEYS, batch * heads, m)
     sums, totals, peaks, centres = empty_sums(key, value, frequencies, *([chunks] if chunks > 1 else []))
     mask, strides = _read(mask)
     p = totals.shape[-1]

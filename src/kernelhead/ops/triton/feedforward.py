@@ -5,33 +5,14 @@ Programs take tiles in turns and sum what gradients of weights are made of over 
 up in a fixed order, so that two runs give the same bits.
 """
 
-from dataclasses import dataclass
-
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernelhead.ops.triton.parts import Cut
 
-@dataclass(frozen=True)
-class Cut:
-    """How points are shared out: see `python -m benchmarks.plans feed`.
-
-    Attributes:
-        tile: points that a program holds at once.
-        programs: that share them at the most; those of a backward pass leave sums each.
-        warps: of a program.
-        stages: tiles that are on their way at once.
-        registers: most of a thread; as many as the compiler likes if None.
-    """
-
-    tile: int
-    programs: int
-    warps: int
-    stages: int
-    registers: int | None = None
-
-
+# See `python -m benchmarks.plans feed`. Programs share the points; those of a backward pass leave sums each.
 FORWARD, BACKWARD = Cut(32, 1056, 4, 3), Cut(64, 132, 8, 2)
 KINDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 # As in `eager.thinning`.

@@ -1,4 +1,4 @@
-"""The iterated inverse of small matrices: one program takes all steps of one, which never leave chip.
+"""The iterated inverse of small matrices: one program takes all steps of one, which never leave the chip.
 
 Factors are split into three numbers of eight bits each, whose products lose no more than float32 does and
 run on tensor cores. The gradient goes through the steps backwards, from the state before each, which is

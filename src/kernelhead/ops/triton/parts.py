@@ -1,5 +1,7 @@
 """What all kernels share: blocks, room for outputs, and sums of what their programs left."""
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 import triton
@@ -8,6 +10,25 @@ from torch import Tensor
 
 #: What Triton looks for in strides and addresses.
 ALIGNED = 16
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How points are shared out.
+
+    Attributes:
+        tile: points that a program holds at once.
+        programs: among which they are shared, as far as that pays.
+        warps: of a program.
+        stages: tiles that are on their way at once.
+        registers: most of a thread; as many as the compiler likes if None.
+    """
+
+    tile: int
+    programs: int
+    warps: int
+    stages: int
+    registers: int | None = None
 
 
 @triton.jit
