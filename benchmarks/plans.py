@@ -25,6 +25,7 @@ Cell = dict[str, Any]
 SHAPES = {"Image": (256, 2, 1024, 32, 30), "long": (4, 8, 65_536, 64, 32)}
 WORKERS = 12
 ROWS = 262_144  # points of the arena's Image
+MAPS = {"three": (3, 64), "both": (1, 128), "out": (1, 64)}  # how many, and features that each makes
 
 
 def primal_cells(kernel: str) -> list[Cell]:
@@ -74,6 +75,27 @@ def feed_cells(kernel: str) -> list[Cell]:
             "stages": stages,
             "registers": 128 if warps == 8 and programs > 132 else None,
         }
+        for (tile, warps, programs), stages in product(cuts, (1, 2, 3))
+    ]
+
+
+def maps_cells(kernel: str) -> list[Cell]:
+    """Three maps as of queries, keys and values, or one of both; tiles for one group of warps and for two."""
+    cuts: tuple[tuple[int, ...], ...]
+    if kernel == "maps":
+        cuts = (64, 4, 1056), (64, 4, 528), (128, 4, 528), (128, 8, 528), (32, 4, 1056)
+    else:
+        cuts = (64, 4, 264), (64, 8, 132), (64, 8, 264), (128, 8, 132), (32, 4, 264)
+    return [
+        {
+            "kernel": kernel,
+            "shape": shape,
+            "tile": tile,
+            "warps": warps,
+            "programs": programs,
+            "stages": stages,
+        }
+        for shape in MAPS
         for (tile, warps, programs), stages in product(cuts, (1, 2, 3))
     ]
 
@@ -158,6 +180,23 @@ def feed_time(cell: Cell) -> float:
         return milliseconds(lambda: feedforward.backward(*given), rounds=1)["ms"]
 
 
+def maps_time(cell: Cell) -> float:
+    """Of points of 64 features in bf16."""
+    from kernelhead.ops.triton import maps
+    from kernelhead.ops.triton.parts import Cut
+
+    count, e = MAPS[cell["shape"]]
+    x, grad = drawn(ROWS, 64), drawn(ROWS, e, seed=1)
+    given = [(drawn(e, 64, seed=2).float(), drawn(e, seed=3).float())] * count
+    cut = Cut(**{name: cell[name] for name in ("tile", "programs", "warps", "stages")})
+    if cell["kernel"] == "maps":
+        with patch.object(maps, "FORWARD", cut):
+            return milliseconds(lambda: maps.forward(x, given), rounds=1)["ms"]
+    grads = [grad.clone() for _ in given]
+    with patch.object(maps, "BACKWARD", cut):
+        return milliseconds(lambda: maps.backward(x, [weight for weight, _ in given], grads), rounds=1)["ms"]
+
+
 def gather_time(cell: Cell) -> float:
     """Of rows of 64 features in float32 and 256 tokens."""
     from kernelhead.ops.triton import lookup
@@ -175,6 +214,8 @@ KERNELS: dict[str, tuple[Callable[[str], list[Cell]], Callable[[Cell], float]]] 
     "weigh": (weigh_cells, weigh_time),
     "feed": (feed_cells, feed_time),
     "feed-back": (feed_cells, feed_time),
+    "maps": (maps_cells, maps_time),
+    "maps-back": (maps_cells, maps_time),
     "gather": (gather_cells, gather_time),
 }
 

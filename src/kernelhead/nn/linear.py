@@ -9,6 +9,7 @@ from kernelhead.errors import BadInput
 from kernelhead.kernels.features import draw_frequencies
 from kernelhead.nn.base import AbstractKernelAttention, Attended, check_heads
 from kernelhead.nn.heads import merge_heads
+from kernelhead.nn.maps import mapped
 from kernelhead.nn.softmax import project, refuse_causal_context, without_padding
 from kernelhead.ops.linear import (
     LinearState,
@@ -68,7 +69,7 @@ class LinearAttention(AbstractKernelAttention):
         pattern = None
         if keep == "patterns":
             pattern = without_padding(linear_pattern(query, key, mask=real, causal=self.causal), mask)
-        return Attended(self.out(merge_heads(mixed)), pattern=pattern)
+        return Attended(mapped(merge_heads(mixed), self.out)[0], pattern=pattern)
 
     def start(self, batch: int) -> LinearState:
         """The state of a causal layer before the first point of `batch` sequences.
@@ -156,7 +157,7 @@ class PerformerAttention(AbstractKernelAttention):
         if keep == "patterns":
             applied = performer_pattern(query, key, self.frequencies, mask=real, causal=self.causal)
             pattern = without_padding(applied, mask)
-        return Attended(self.out(merge_heads(mixed)), pattern=pattern)
+        return Attended(mapped(merge_heads(mixed), self.out)[0], pattern=pattern)
 
 
 class NystromAttention(AbstractKernelAttention):
@@ -210,4 +211,4 @@ class NystromAttention(AbstractKernelAttention):
         if keep == "patterns":
             entries = nystrom_pattern(query, key, landmarks=self.landmarks, mask=real)
             pattern = without_padding(Dense(entries), mask)
-        return Attended(self.out(merge_heads(mixed)), pattern=pattern)
+        return Attended(mapped(merge_heads(mixed), self.out)[0], pattern=pattern)

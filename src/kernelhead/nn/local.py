@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from kernelhead.errors import BadInput
+from kernelhead.nn.maps import mapped
 from kernelhead.ops.local import local_mix
 from kernelhead.shapes import check_axes, check_mask, check_size, zeroed
 
@@ -49,9 +50,8 @@ class LocalMixing(nn.Module):
         if x.shape[-1] != self.width:
             raise BadInput(f"LocalMixing: `x` has {x.shape[-1]} features, expected {self.width}")
         check_mask("LocalMixing", mask, x)
-        points, gate = self.inward(zeroed(x, mask)).chunk(2, dim=-1)
+        points, gate = mapped(zeroed(x, mask), self.inward)[0].chunk(2, dim=-1)
         # A padded point's projection is its bias: neighbours must not see it.
         points = zeroed(points, mask)
         mixed = local_mix(points, self.weight, self.bias, dilation=self.dilation, causal=self.causal)
-        output: Tensor = self.outward(mixed * nn.functional.silu(gate))
-        return zeroed(output, mask)
+        return zeroed(mapped(mixed * nn.functional.silu(gate), self.outward)[0], mask)

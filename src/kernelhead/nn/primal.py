@@ -13,7 +13,9 @@ from kernelhead.kernels import AbstractKernel, named_kernel
 from kernelhead.nn.base import AbstractKernelAttention, Attended, Moments, check_heads
 from kernelhead.nn.heads import merge_heads, split_heads
 from kernelhead.nn.hooks import is_hooked, is_plain
+from kernelhead.nn.maps import mapped
 from kernelhead.ops.backends import step_backend
+from kernelhead.ops.maps import linear_maps
 from kernelhead.ops.primal import (
     folded_maps,
     gather_landmarks,
@@ -182,7 +184,7 @@ class PrimalAttention(AbstractKernelAttention):
         else:
             joined, *sides = primal_attention_moments(*inputs, kernel=kernel, mask=real, causal=self.causal)
             moments = self._moments(sides[0], sides[1], (left * right).sum((-2, -1)))
-        output = self.out(merge_heads(joined))
+        (output,) = mapped(merge_heads(joined), self.out)
         if keep != "patterns":
             return Attended(output, moments)
         if self.causal:
@@ -203,10 +205,8 @@ class PrimalAttention(AbstractKernelAttention):
                 pairs = primal_pairs(both, None, left, right, kernel=self.kernel, mask=real)
                 return nn.functional.linear(merge_heads(pairs), *fold)
             join = self.join.weight, self._bias()
-            output: Tensor = self.out(
-                merge_heads(primal_attention(both, None, left, right, *join, kernel=self.kernel, mask=real))
-            )
-            return output
+            joined = primal_attention(both, None, left, right, *join, kernel=self.kernel, mask=real)
+            return mapped(merge_heads(joined), self.out)[0]
 
         whole = x.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling()
         if whole or not is_plain(self.query, self.key, self.out):
@@ -237,7 +237,7 @@ class PrimalAttention(AbstractKernelAttention):
         """Queries and keys, (b, n, 2, h, d), by one product unless someone changed a projection."""
         if is_plain(self.query, self.key):
             weight = torch.cat([self.query.weight, self.key.weight])
-            both = nn.functional.linear(x, weight, torch.cat([self.query.bias, self.key.bias]))
+            (both,) = linear_maps(x, [(weight, torch.cat([self.query.bias, self.key.bias]))])
         else:
             both = torch.cat([self.query(x), self.key(x)], dim=-1)
         return both.unflatten(-1, (2, self.heads, self.width // self.heads))

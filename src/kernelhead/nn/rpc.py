@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from kernelhead.errors import BadInput, unknown
 from kernelhead.nn.base import AbstractKernelAttention, Attended, check_heads
 from kernelhead.nn.heads import merge_heads, split_heads
+from kernelhead.nn.maps import mapped
 from kernelhead.nn.softmax import AbstractSoftmaxAttention, project, without_padding
 from kernelhead.ops import (
     Pursuit,
@@ -127,7 +128,7 @@ class RPCAttention(AbstractKernelAttention):
         if keep == "patterns":
             entries = rpc_pattern(key, value, pursuit=pursuit, query=query, mask=mask, causal=causal)
             pattern = without_padding(Dense(entries), mask)
-        return Attended(self.out(merge_heads(mixed)), pattern=pattern)
+        return Attended(mapped(merge_heads(mixed), self.out)[0], pattern=pattern)
 
     def trace(self, x: Tensor, *, mask: Tensor | None = None) -> PursuitTrace:
         """What every iteration does in every head, at O(n^2) memory: sparsity, sizes, collapse.
@@ -184,8 +185,9 @@ class RPCAttention(AbstractKernelAttention):
 
     def _project(self, x: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
         """Queries, if there are any, keys and values, each (b, h, n, d)."""
-        query = None if self.query is None else split_heads(self.query(x), self.heads)
-        return query, split_heads(self.key(x), self.heads), split_heads(self.value(x), self.heads)
+        layers = [layer for layer in (self.query, self.key, self.value) if layer is not None]
+        *query, key, value = (split_heads(each, self.heads) for each in mapped(x, *layers))
+        return query[0] if query else None, key, value
 
 
 class SymmetricAttention(AbstractSoftmaxAttention):

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from kernelhead.errors import BadInput
 from kernelhead.nn.base import AbstractKernelAttention, Attended, check_heads
 from kernelhead.nn.heads import merge_heads, split_heads
+from kernelhead.nn.maps import mapped
 from kernelhead.ops.softmax import check_dropout, softmax_attention, softmax_pattern
 from kernelhead.pattern import Dense, Factored, Pattern
 
@@ -50,7 +51,7 @@ class AbstractSoftmaxAttention(AbstractKernelAttention):
         if keep == "patterns":
             entries = softmax_pattern(query, key, mask=real, causal=self.causal)
             pattern = without_padding(Dense(entries), mask)
-        return Attended(self.out(merge_heads(mixed)), pattern=pattern)
+        return Attended(mapped(merge_heads(mixed), self.out)[0], pattern=pattern)
 
     def start(self, batch: int) -> SoftmaxState:
         """The state of a causal layer before the first point of `batch` sequences.
@@ -160,10 +161,13 @@ def project(
         torch.Size([1, 2, 3, 4])
     """
     source, real = (x, mask) if context is None else (context, context_mask)
-    query = None if layer.query is None else split_heads(layer.query(x), layer.heads)
-    key = split_heads(layer.key(source), layer.heads)
-    value = split_heads(layer.value(source), layer.heads)
-    return Sides(key if query is None else query, key, value, None if real is None else real.unsqueeze(-2))
+    if layer.query is not None and context is None:
+        made = mapped(x, layer.query, layer.key, layer.value)
+    else:
+        asked = () if layer.query is None else mapped(x, layer.query)
+        made = *asked, *mapped(source, layer.key, layer.value)
+    sides = [split_heads(each, layer.heads) for each in made]
+    return Sides(sides[0], sides[-2], sides[-1], None if real is None else real.unsqueeze(-2))
 
 
 def without_padding(pattern: Pattern, mask: Tensor | None) -> Pattern:

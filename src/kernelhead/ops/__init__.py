@@ -11,6 +11,7 @@ from kernelhead.ops.feedforward import feed_forward
 from kernelhead.ops.linear import linear_attention, nystrom_attention, performer_attention
 from kernelhead.ops.local import local_mix
 from kernelhead.ops.lookup import look_up
+from kernelhead.ops.maps import linear_maps
 from kernelhead.ops.polynomial import polynomial_attention
 from kernelhead.ops.primal import (
     gather_landmarks,
@@ -62,6 +63,7 @@ __all__ = [
     "landmark_index",
     "landmark_weights",
     "linear_attention",
+    "linear_maps",
     "local_mix",
     "log_separation_rank",
     "look_up",

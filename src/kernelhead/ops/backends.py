@@ -1,5 +1,6 @@
 """Which backend fits a tensor: a pure function of what is given."""
 
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -17,6 +18,7 @@ MOST_TAPS = 64
 MOST_ROWS = 1024  # of a table
 LARGEST_INVERSE = 64  # rows of a matrix
 LARGEST_LAYER = 2**13  # entries of a feed-forward's weight
+MOST_MAPS, LARGEST_MAPS = 3, 3 * 2**12  # linear maps of the same points, and entries of all their weights
 FARTHEST = 2**31  # places that a number of 32 bits tells apart
 HAS_TRITON = find_spec("triton") is not None
 # To ask `find_spec` would import a second's worth of torch.
@@ -302,6 +304,30 @@ def feed_forward_backend(x: Tensor, enter: Tensor) -> str:
         and x.numel() // enter.shape[1] < FARTHEST
     )
     return "triton" if fits and HAS_TRITON else "eager"
+
+
+def maps_backend(x: Tensor, weights: Sequence[Tensor]) -> str:
+    """ "triton" for points on a CUDA device since Ampere with products in half precision, else "eager".
+
+    The kernels serve up to three maps with weights of one shape, whose widths are powers of two from 16 to
+    128 and whose entries are 12,288 at most together, and no transform of torch.func.
+
+    Example:
+        >>> maps_backend(torch.zeros(3, 16), [torch.zeros(32, 16)])
+        'eager'
+    """
+    fits = (
+        on_cuda(x)
+        and x.numel() > 0
+        and x.dtype in DTYPES
+        and 1 <= len(weights) <= MOST_MAPS
+        and all(on_cuda(each) and each.shape == weights[0].shape for each in weights)
+        and products_of(weights[0]) in DTYPES[1:]
+        and all(16 <= size <= WIDEST and size & (size - 1) == 0 for size in weights[0].shape)
+        and len(weights) * weights[0].numel() <= LARGEST_MAPS
+        and not _is_transformed()
+    )
+    return "triton" if fits and HAS_TRITON and _holds(x.device, 0) else "eager"
 
 
 def lookup_backend(table: Tensor, tokens: Tensor) -> str:

@@ -18,6 +18,7 @@ from kernelhead.ops.triton import (
     landmarks,
     local,
     lookup,
+    maps,
     prefix,
     primal,
     rpc,
@@ -30,6 +31,7 @@ from tests.ops.triton import (
     inverse_cases,
     local_cases,
     lookup_cases,
+    maps_cases,
     prefix_cases,
     rpc_cases,
 )
@@ -69,6 +71,7 @@ def test_all_compile(dtype: torch.dtype, names: dict[str, int]) -> None:
     _pursuit(dtype)
     _neighbours(dtype)
     _feed_forward(dtype)
+    _maps(dtype)
     _tables(dtype)
     _features(dtype)
     _inverses()
@@ -88,7 +91,8 @@ def test_what_serves_linear_rivals_compiles_for_other_devices(
             made, *sums = features.forward(*given)
             features.backward(*given, *sums, made)
         _inverses()
-    assert len(names) == 6
+        _maps(torch.bfloat16)
+    assert len(names) == 8
     assert max(names.values()) <= bytes_held
 
 
@@ -162,6 +166,15 @@ def _feed_forward(dtype: torch.dtype) -> None:
         how = case.word("cpu"), case.dropout, feedforward_cases.EPSILON
         feedforward.forward(x, norm, enter, leave, *how, kind)
         feedforward.backward(x, norm, enter, leave[0], how[0], torch.zeros_like(x), *how[1:], kind)
+
+
+def _maps(dtype: torch.dtype) -> None:
+    kind = torch.bfloat16 if dtype == torch.float32 else dtype
+    for name in ("few", "a tile less one", "several tiles", "queries with keys"):
+        case = maps_cases.CASES[name]
+        x, *parts = case.inputs(kind, "cpu")
+        made = maps.forward(x, list(zip(parts[::2], parts[1::2], strict=True)))
+        maps.backward(x, parts[::2], made)
 
 
 def _features(dtype: torch.dtype) -> None:
