@@ -207,6 +207,16 @@ def _feedforward(record: Record, _: dict[str, Record]) -> list[str]:
     ]
 
 
+def _maps(record: Record, _: dict[str, Record]) -> list[str]:
+    rows = _beside(record, ("maps",), ("forward", "both"))
+    return [
+        "Points are bf16, weights float32, products bf16 by autocast. The floor is points and outputs once",
+        "forward, and with backward the points once more and both gradients, at the speed of a plain copy.",
+        "",
+        *_table(f"maps | what | {FORWARD} | {BOTH}", rows),
+    ]
+
+
 def _lookup(record: Record, _: dict[str, Record]) -> list[str]:
     rows = _beside(record, ("same",), ("both",), shown="{:.0%}".format)
     return [
@@ -362,6 +372,7 @@ SECTIONS = {
         "with norm, GELU, dropout and residual; width 64, 262,144 points",
         _feedforward,
     ),
+    "maps": Section("Linear maps of the same points", "64 features, 262,144 points", _maps),
     "lookup": Section(
         "Tables that tokens look up", "256 tokens of 64 features in float32, 262,144 points", _lookup
     ),

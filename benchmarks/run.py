@@ -26,7 +26,7 @@ from kernelhead.shapes import check_size
 
 TINY = Path("runs") / "tiny"
 ORDER = (
-    "core", "layer", "long_range", "padded", "feedforward", "lookup", "causal", "rpc", "local",
+    "core", "layer", "long_range", "padded", "feedforward", "maps", "lookup", "causal", "rpc", "local",
     "cpu", "long_range_cpu", "softmax_cpu", "local_cpu", "ksvd", "rows", "reranking", "cooccurrence",
     "robustness",
 )  # fmt: skip

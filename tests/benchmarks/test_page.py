@@ -86,6 +86,12 @@ RECORDS: dict[str, dict[str, Any]] = {
             {**core(64, "torch.compile", 2.0, 8.0, 1.0), "inner": 64, "dropout": 0.1},
         ]
     ),
+    "maps": record(
+        [
+            {**core(64, "ours", 1.0, 2.0, 1.0), "maps": "three of 64"},
+            {**core(64, "torch.compile", 2.0, 8.0, 1.0), "maps": "three of 64"},
+        ]
+    ),
     "lookup": record(
         [
             {**core(64, "ours", 1.0, 1.0, 1.0), "same": 0.9},
