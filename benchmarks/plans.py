@@ -1,8 +1,8 @@
 """Which cut of the points is fastest for a kernel? Times of many, the fastest first; nothing is changed.
 
 Run: python -m benchmarks.plans [KERNEL ...], on a machine with a CUDA device. What is found goes into `plan`
-of kernelhead.ops.triton.primal and the sizes of local, feedforward and lookup there by hand, for all shapes
-alike.
+of kernelhead.ops.triton.primal and the sizes of local, feedforward, features and lookup there by hand, for
+all shapes alike.
 """
 
 import argparse
@@ -108,6 +108,29 @@ def gather_cells(kernel: str) -> list[Cell]:
     ]
 
 
+def query_cells(kernel: str) -> list[Cell]:
+    """Programs of one warp and of many, and how many of them a multiprocessor holds; few features and many.
+
+    Many leave no choice of registers.
+    """
+    cuts: dict[str, tuple[tuple[int | None, ...], ...]] = {
+        "elu": (
+            (64, 4, 1, 128), (64, 4, 2, 128), (64, 4, 2, None), (64, 4, 3, None), (32, 2, 2, 128),
+            (32, 2, 3, 128), (32, 2, 2, None), (16, 1, 2, 128), (16, 1, 2, None),
+            (128, 8, 2, 128), (128, 8, 2, None),
+        ),
+        "drawn": (
+            (64, 4, 1, None), (64, 4, 2, None), (64, 4, 3, None), (64, 8, 2, None), (128, 8, 1, None),
+            (128, 8, 2, None), (128, 8, 3, None), (32, 4, 2, None),
+        ),
+    }  # fmt: skip
+    return [
+        {"kernel": kernel, "shape": shape, "tile": tile, "warps": warps, "stages": stages, "registers": most}
+        for shape, each in cuts.items()
+        for tile, warps, stages, most in each
+    ]
+
+
 def primal_time(cell: Cell) -> float:
     """Of data-dependent primal attention with its moments.
 
@@ -197,6 +220,23 @@ def maps_time(cell: Cell) -> float:
         return milliseconds(lambda: maps.backward(x, [weight for weight, _ in given], grads), rounds=1)["ms"]
 
 
+def query_time(cell: Cell) -> float:
+    """Of the gradients of queries in attention through features: elu + 1, or exponentials of 111 products."""
+    from kernelhead.ops.triton import features
+    from kernelhead.ops.triton.parts import Cut
+
+    batch, heads, n, d, _ = SHAPES["Image"]
+    # Heads lie inside points, as a projection leaves them.
+    query, key, value, grad = (drawn(batch, n, heads, d, seed=seed).transpose(1, 2) for seed in range(4))
+    frequencies = drawn(111, d, seed=4).float() if cell["shape"] == "drawn" else None
+    _, sums, totals, peaks, _ = features.forward(query, key, value, frequencies, None)
+    names = "tile", "warps", "stages", "registers"
+    cut = Cut(programs=batch * heads, **{name: cell[name] for name in names})
+    given = query, frequencies, sums, totals, peaks, grad
+    with patch.object(features, "QUERY_GRADIENTS", cut):
+        return milliseconds(lambda: features.query_gradients(*given), rounds=1)["ms"]
+
+
 def gather_time(cell: Cell) -> float:
     """Of rows of 64 features in float32 and 256 tokens."""
     from kernelhead.ops.triton import lookup
@@ -216,6 +256,7 @@ KERNELS: dict[str, tuple[Callable[[str], list[Cell]], Callable[[Cell], float]]] 
     "feed-back": (feed_cells, feed_time),
     "maps": (maps_cells, maps_time),
     "maps-back": (maps_cells, maps_time),
+    "query-back": (query_cells, query_time),
     "gather": (gather_cells, gather_time),
 }
 

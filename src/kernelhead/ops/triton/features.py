@@ -29,10 +29,11 @@ Sums = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 FEW = 64  # features
+NARROW = 32  # features, and columns of points: registers of a thread have room to spare
 SHORTEST = 512  # points of a chunk that are worth what a program loads before it begins
 # A sequence is cut into chunks where heads are fewer than programs.
 KEYS, QUERIES = Cut(64, 256, 4, 3), Cut(64, 1024, 4, 3, 128)
-QUERY_GRADIENTS, KEY_GRADIENTS = Cut(128, 256, 8, 2), Cut(64, 1024, 4, 2)
+QUERY_GRADIENTS, KEY_GRADIENTS = Cut(64, 512, 4, 2, 128), Cut(64, 1024, 4, 2)
 
 
 def chunks_of(cut: Cut, heads: int, n: int) -> tuple[int, int]:
@@ -145,6 +146,22 @@ def _elu(points):
     """elu(x) + 1."""
     wide = points.to(tl.float32)
     return tl.where(wide > 0, wide + 1, tl.exp(tl.minimum(wide, 0.0)))
+
+
+@triton.jit
+def _placed(points, KIND: tl.constexpr, D: tl.constexpr, PRECISION: tl.constexpr):
+    """The same in float32 as a product leaves them, so that what is made of them is made once.
+
+    Else Triton makes it again for every product that it goes into, each of which wants it laid out otherwise.
+    """
+    kind: tl.constexpr = KIND
+    placed = points
+    if kind != tl.float32:
+        # Minus infinity times zero would be no number.
+        finite = tl.where(points == float("-inf"), LEAST_HALF, points.to(tl.float32)).to(kind)
+        same = (tl.arange(0, D)[:, None] == tl.arange(0, D)[None, :]).to(kind)
+        placed = tl.dot(finite, same, input_precision=PRECISION)
+    return placed
 
 
 @triton.jit
@@ -293,7 +310,8 @@ def _query_gradients(
         exists = (tl.arange(0, BLOCK_N) < stop - at)[:, None]
         q = tl.load(_place(query, at, query_n, BLOCK_N, D), mask=exists, other=0.0)
         g = tl.load(_place(grad, at, grad_n, BLOCK_N, E), mask=exists, other=0.0)
-        features = _query_features(q, near, rest, level, ones, frequencies is not None, PRECISION)
+        placed = q if frequencies is not None else _placed(q, kind, D, PRECISION)
+        features = _query_features(placed, near, rest, level, ones, frequencies is not None, PRECISION)
         rounded = features.to(kind)
         factor = _reciprocal(_together(tl.dot(rounded, total, input_precision=PRECISION)))
         mixed = tl.dot(rounded, gathered, input_precision=PRECISION)
@@ -412,28 +430,42 @@ def backward(
     grad: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of query, key and value, from what `forward` returned and the gradient of its output."""
-    made = empty_output(query), empty_output(key), empty_output(value)
-    query, key, value, grad = (aligned(side) for side in (query, key, value, grad))
-    (batch, heads, n, d), (m, e), p = query.shape, value.shape[-2:], totals.shape[-1]
-    chunk, chunks = chunks_of(QUERY_GRADIENTS, batch * heads, n)
-    pulls = query.new_empty((batch, heads, chunks, p, e), dtype=torch.float32)
-    pushes = query.new_empty((batch, heads, chunks, p), dtype=torch.float32)
-    _query_gradients[(batch * heads * chunks,)](
-        query, grad, frequencies, sums, totals, peaks, made[0], pulls, pushes,
-        *query.stride()[:3], *grad.stride()[:3], *made[0].stride()[:3],
-        heads, n, p, chunk, chunks, _scale(d), **_options(QUERY_GRADIENTS, p, d, e, query.dtype),
-    )  # fmt: skip
-    if chunks > 1:
-        pulls, pushes = pulls.sum(2), pushes.sum(2)
+    d_query, pulls, pushes = query_gradients(query, frequencies, sums, totals, peaks, grad)
+    made = empty_output(key), empty_output(value)
+    key, value = aligned(key), aligned(value)
+    (batch, heads, m, d), e, p = key.shape, value.shape[-1], totals.shape[-1]
     chunk, chunks = chunks_of(KEY_GRADIENTS, batch * heads, m)
     mask, strides = _read(mask)
     _key_gradients[(batch * heads * chunks,)](
-        key, value, mask, frequencies, peaks, centres, pulls, pushes, made[1], made[2],
-        *key.stride()[:3], *value.stride()[:3], *strides, *made[1].stride()[:3], *made[2].stride()[:3],
+        key, value, mask, frequencies, peaks, centres, pulls, pushes, made[0], made[1],
+        *key.stride()[:3], *value.stride()[:3], *strides, *made[0].stride()[:3], *made[1].stride()[:3],
         heads, m, p, chunk, chunks, _scale(d), _half(d), d**-0.5,
         **_options(KEY_GRADIENTS, p, d, e, query.dtype),
     )  # fmt: skip
-    return made
+    return d_query, *made
+
+
+def query_gradients(
+    query: Tensor, frequencies: Tensor | None, sums: Tensor, totals: Tensor, peaks: Tensor, grad: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of queries, and in float32 those of the sums over keys and of their totals."""
+    made = empty_output(query)
+    query, grad = aligned(query), aligned(grad)
+    (batch, heads, n, d), (p, e) = query.shape, sums.shape[-2:]
+    # Wide features would spill.
+    narrow = max(p, d, e) <= NARROW and query.element_size() == 2
+    cut = QUERY_GRADIENTS if narrow else replace(QUERY_GRADIENTS, registers=None)
+    chunk, chunks = chunks_of(cut, batch * heads, n)
+    pulls = query.new_empty((batch, heads, chunks, p, e), dtype=torch.float32)
+    pushes = query.new_empty((batch, heads, chunks, p), dtype=torch.float32)
+    _query_gradients[(batch * heads * chunks,)](
+        query, grad, frequencies, sums, totals, peaks, made, pulls, pushes,
+        *query.stride()[:3], *grad.stride()[:3], *made.stride()[:3],
+        heads, n, p, chunk, chunks, _scale(d), **_options(cut, p, d, e, query.dtype),
+    )  # fmt: skip
+    if chunks > 1:
+        pulls, pushes = pulls.sum(2), pushes.sum(2)
+    return made, pulls, pushes
 
 
 def empty_sums(key: Tensor, value: Tensor, frequencies: Tensor | None, *chunks: int) -> Sums:
