@@ -380,7 +380,7 @@ def _key_gradients(
             exponents = tl.dot(ones, tl.trans(level), acc=exponents, input_precision=PRECISION)
             features = tl.exp2(tl.minimum(exponents, 0.0))
         else:
-            features = tl.where(real[:, None], _elu(k), 0.0)
+            features = tl.where(real[:, None], _elu(_placed(k, kind, D, PRECISION)), 0.0)
         rounded = features.to(kind)
         made = tl.dot(rounded, pull, input_precision=PRECISION)
         tl.store(_place(d_value, at, dv_n, BLOCK_N, E), made.to(kind), mask=exists)
