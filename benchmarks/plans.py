@@ -63,9 +63,9 @@ def feed_cells(kernel: str) -> list[Cell]:
     """Tiles of few points and many; programs that fill a multiprocessor by themselves or beside others."""
     cuts: tuple[tuple[int, ...], ...]
     if kernel == "feed":
-        cuts = (32, 4, 1056), (32, 8, 528), (32, 4, 528), (16, 4, 1056), (64, 8, 528)
+        cuts, most = ((32, 4, 1056), (32, 8, 528), (32, 4, 528), (16, 4, 1056), (64, 8, 528)), None
     else:
-        cuts = (64, 8, 132), (32, 8, 132), (32, 4, 264), (16, 4, 264), (32, 8, 264), (16, 8, 264)
+        cuts, most = ((64, 8, 132), (32, 8, 132), (32, 8, 264), (16, 8, 264), (16, 4, 264)), 255
     return [
         {
             "kernel": kernel,
@@ -73,7 +73,7 @@ def feed_cells(kernel: str) -> list[Cell]:
             "warps": warps,
             "programs": programs,
             "stages": stages,
-            "registers": 128 if warps == 8 and programs > 132 else None,
+            "registers": 128 if warps == 8 and programs > 132 else most,
         }
         for (tile, warps, programs), stages in product(cuts, (1, 2, 3))
     ]
