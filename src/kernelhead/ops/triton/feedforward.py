@@ -141,7 +141,9 @@ def _backward(
         made = made.to(KIND)
         middle = tl.dot(into, tl.trans(shown), input_precision=PRECISION) + first[:, None]  # (i, n)
         if word is not None:
-            middle = tl.where(_kept(wide, _hashed(row.to(tl.int32), one), least), middle, LOW)
+            # From where they lie once: a thread has many points of a tile, and would hash all of them again.
+            hashed = tl.gather(_hashed(row.to(tl.int32), one), lane, 0)
+            middle = tl.where(_kept(wide, hashed, least), middle, LOW)
         share, square = _share(middle)
         steep = share + middle * tl.exp2(square * STEEP + DENSITY)
         # The middle is done with before the gradient below it takes its registers.
