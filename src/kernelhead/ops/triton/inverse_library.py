@@ -26,13 +26,13 @@ def iterated_inverse(matrix: Tensor, iterations: int) -> Tensor:
 
 @torch.library.custom_op("kernelhead::iterated_inverse", mutates_args=())
 def traced_forward(matrix: Tensor, largest: Tensor, iterations: int, keep: bool) -> tuple[Tensor, Tensor]:
-    """`iterated_inverse` and its states as an op that torch.compile and torch.export keep whole."""
+    """`iterated_inverse` and what it keeps as an op that torch.compile and torch.export keep whole."""
     return inverse.forward(matrix, largest, iterations, keep)
 
 
 @traced_forward.register_fake
 def _(matrix: Tensor, largest: Tensor, iterations: int, keep: bool) -> tuple[Tensor, Tensor]:
-    return torch.empty_like(matrix), matrix.new_empty((iterations if keep else 0, *matrix.shape))
+    return torch.empty_like(matrix), inverse.room(matrix, iterations, keep)
 
 
 def _gradients(matrix: Tensor, largest: Tensor, kept: Tensor, grad: Tensor) -> tuple[Tensor, Tensor]:
