@@ -100,6 +100,15 @@ def maps_cells(kernel: str) -> list[Cell]:
     ]
 
 
+def inverse_cells(kernel: str) -> list[Cell]:
+    """Products of parts by themselves and two at once; going forward, programs beside each other."""
+    limits = (128, 168, None) if kernel == "inverse" else (None,)
+    return [
+        {"kernel": kernel, "joined": joined, "registers": most}
+        for joined, most in product((False, True), limits)
+    ]
+
+
 def gather_cells(kernel: str) -> list[Cell]:
     """Rows that are added at a time, programs that share them, and their warps."""
     return [
@@ -237,6 +246,19 @@ def query_time(cell: Cell) -> float:
         return milliseconds(lambda: features.query_gradients(*given), rounds=1)["ms"]
 
 
+def inverse_time(cell: Cell) -> float:
+    """Of six steps for the landmarks of the arena's Image: 512 matrices of 64 rows."""
+    from kernelhead.ops.triton import inverse
+
+    matrix = drawn(512, 64, 64).float().softmax(-1)
+    largest = matrix.sum(-2).amax(-1)
+    with patch.multiple(inverse, JOINED=cell["joined"], REGISTERS=cell["registers"]):
+        if cell["kernel"] == "inverse":
+            return milliseconds(lambda: inverse.forward(matrix, largest, 6, True), rounds=1)["ms"]
+        _, kept = inverse.forward(matrix, largest, 6, True)
+        return milliseconds(lambda: inverse.backward(matrix, largest, kept, matrix), rounds=1)["ms"]
+
+
 def gather_time(cell: Cell) -> float:
     """Of rows of 64 features in float32 and 256 tokens."""
     from kernelhead.ops.triton import lookup
@@ -257,6 +279,8 @@ KERNELS: dict[str, tuple[Callable[[str], list[Cell]], Callable[[Cell], float]]] 
     "maps": (maps_cells, maps_time),
     "maps-back": (maps_cells, maps_time),
     "query-back": (query_cells, query_time),
+    "inverse": (inverse_cells, inverse_time),
+    "inverse-back": (inverse_cells, inverse_time),
     "gather": (gather_cells, gather_time),
 }
 
