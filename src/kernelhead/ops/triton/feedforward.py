@@ -14,7 +14,7 @@ from kernelhead.ops.triton.parts import Cut
 
 # See `python -m benchmarks.plans feed`. Programs share the points; those of a backward pass leave sums each.
 # All registers are asked for: left alone, the assembler takes 32 of them on Ampere, and spills the rest.
-FORWARD, BACKWARD = Cut(32, 1056, 4, 3), Cut(64, 132, 8, 2, 255)
+FORWARD, BACKWARD = Cut(32, 1056, 4, 3), Cut(64, 132, 8, 1, 255)
 KINDS = {torch.float32: tl.float32, torch.float16: tl.float16, torch.bfloat16: tl.bfloat16}
 # As in `eager.thinning`.
 SPREAD = tl.constexpr(-1_640_531_535)

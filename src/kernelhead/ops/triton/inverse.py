@@ -15,7 +15,7 @@ from kernelhead.ops.triton.parts import block_of
 
 WARPS = {16: 1, 32: 4, 64: 4}  # that work on a matrix of a block
 HOPPER = 9  # the compute capability of GPUs with `REGISTERS`
-REGISTERS: int | None = 128  # most of a thread in `_forward` of a block of 64: four programs at once, not two
+REGISTERS: int | None = None  # most of a thread in `_forward` of a block of 64: four programs at once, not two
 JOINED = False  # whether two products of parts are one of twice the length: fewer waits, more moves
 KIND = tl.bfloat16  # of the numbers that a factor is split into
 # Of a number's bits: what rounds it to eight, and those that then stay.

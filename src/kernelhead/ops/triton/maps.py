@@ -15,7 +15,7 @@ from torch import Tensor
 from kernelhead.ops.triton.parts import Cut
 
 # See `python -m benchmarks.plans maps`. Programs share the points; those of a backward pass leave sums each.
-FORWARD, BACKWARD = Cut(64, 1056, 4, 3), Cut(64, 264, 4, 2)
+FORWARD, BACKWARD = Cut(128, 528, 4, 3), Cut(128, 132, 8, 3)
 MOST = 3  # maps
 SUMMED = tl.constexpr(16)  # rows of ones, the fewest of a product, that add up gradients for the biases
 Maps = Sequence[tuple[Tensor, Tensor]]
