@@ -318,6 +318,7 @@ LRA_PAGE = Page(
     goals=(
         *(Goal(name, name, published=True) for name in ("primal", "primal+")),
         *(Goal(name, "softmax") for name in ("primal", "primal+", "kernelhead")),
+        *(Goal("primal+", rival) for rival in ("linear", "nystrom", "performer")),
         Goal("kernelhead", "primal+", published=True),
     ),
     beside={"steps_a_second": "steps/s", "peak_gib": "peak GiB"},
