@@ -100,15 +100,6 @@ def maps_cells(kernel: str) -> list[Cell]:
     ]
 
 
-def inverse_cells(kernel: str) -> list[Cell]:
-    """Products of parts by themselves and two at once; going forward, programs beside each other."""
-    limits = (128, 168, None) if kernel == "inverse" else (None,)
-    return [
-        {"kernel": kernel, "joined": joined, "registers": most}
-        for joined, most in product((False, True), limits)
-    ]
-
-
 def gather_cells(kernel: str) -> list[Cell]:
     """Rows that are added at a time, programs that share them, and their warps."""
     return [
@@ -221,12 +212,11 @@ def maps_time(cell: Cell) -> float:
     x, grad = drawn(ROWS, 64), drawn(ROWS, e, seed=1)
     given = [(drawn(e, 64, seed=2).float(), drawn(e, seed=3).float())] * count
     cut = Cut(**{name: cell[name] for name in ("tile", "programs", "warps", "stages")})
-    if cell["kernel"] == "maps":
-        with patch.object(maps, "FORWARD", cut):
+    with patch.object(maps, "cuts", lambda *_: (cut, cut)):
+        if cell["kernel"] == "maps":
             return milliseconds(lambda: maps.forward(x, given), rounds=1)["ms"]
-    grads = [grad.clone() for _ in given]
-    with patch.object(maps, "BACKWARD", cut):
-        return milliseconds(lambda: maps.backward(x, [weight for weight, _ in given], grads), rounds=1)["ms"]
+        grads, weights = [grad.clone() for _ in given], [weight for weight, _ in given]
+        return milliseconds(lambda: maps.backward(x, weights, grads), rounds=1)["ms"]
 
 
 def query_time(cell: Cell) -> float:
@@ -244,19 +234,6 @@ def query_time(cell: Cell) -> float:
     given = query, frequencies, sums, totals, peaks, grad
     with patch.object(features, "QUERY_GRADIENTS", cut):
         return milliseconds(lambda: features.query_gradients(*given), rounds=1)["ms"]
-
-
-def inverse_time(cell: Cell) -> float:
-    """Of six steps for the landmarks of the arena's Image: 512 matrices of 64 rows."""
-    from kernelhead.ops.triton import inverse
-
-    matrix = drawn(512, 64, 64).float().softmax(-1)
-    largest = matrix.sum(-2).amax(-1)
-    with patch.multiple(inverse, JOINED=cell["joined"], REGISTERS=cell["registers"]):
-        if cell["kernel"] == "inverse":
-            return milliseconds(lambda: inverse.forward(matrix, largest, 6, True), rounds=1)["ms"]
-        _, kept = inverse.forward(matrix, largest, 6, True)
-        return milliseconds(lambda: inverse.backward(matrix, largest, kept, matrix), rounds=1)["ms"]
 
 
 def gather_time(cell: Cell) -> float:
@@ -279,8 +256,6 @@ KERNELS: dict[str, tuple[Callable[[str], list[Cell]], Callable[[Cell], float]]] 
     "maps": (maps_cells, maps_time),
     "maps-back": (maps_cells, maps_time),
     "query-back": (query_cells, query_time),
-    "inverse": (inverse_cells, inverse_time),
-    "inverse-back": (inverse_cells, inverse_time),
     "gather": (gather_cells, gather_time),
 }
 

@@ -1,6 +1,7 @@
 """Which backend fits a tensor: a pure function of what is given."""
 
 from collections.abc import Sequence
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -14,6 +15,10 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 WIDEST = 128
 SHORT_WIDTHS = (16, 32, 64)  # of points whose features are made by kernels
 SCARCE = 6144  # entries of such kernels' matrices that every device since Ampere has shared memory for
+LARGEST_SIDES = (
+    2**13
+)  # such entries that Triton compiles for Blackwell's data centres; of more it makes a trap
+BLACKWELL = 10  # the compute capability of these, for which Triton compiles such kernels since 3.7
 MOST_TAPS = 64
 MOST_ROWS = 1024  # of a table
 LARGEST_INVERSE = 64  # rows of a matrix
@@ -21,8 +26,10 @@ LARGEST_LAYER = 2**13  # entries of a feed-forward's weight
 MOST_MAPS, LARGEST_MAPS = 3, 3 * 2**12  # linear maps of the same points, and entries of all their weights
 FARTHEST = 2**31  # places that a number of 32 bits tells apart
 HAS_TRITON = find_spec("triton") is not None
+TRITON = tuple(map(int, version("triton").split(".")[:2])) if HAS_TRITON else (0, 0)
 # To ask `find_spec` would import a second's worth of torch.
 HAS_LENGTHS = (Path(torch.__file__).parent / "nn" / "attention" / "varlen.py").exists()
+HOPPER = 9  # the compute capability of GPUs with 227 KiB of shared memory, as Blackwell's data centres have
 FLASH = 8  # the compute capability from which PyTorch's flash kernels run
 MANY_KEYS = 512  # from which the kernel for sequences of different lengths is faster than one with a mask
 GRID = 2**16 - 1  # blocks of a grid along all but its first axis
@@ -216,8 +223,8 @@ def features_backend(
     The kernels serve any strides in the first three axes, sides of the same b and h with widths that are
     powers of two from 16 to 64, and up to 128 frequencies of which no gradient is wanted, on GPUs since
     Ampere; where these have 99 KiB of shared memory (8.6, 8.9, 12.0), frequencies, filled up to a power of
-    two, times d + e are 6,144 at most. What is "short" serves everything else, also gradients of gradients
-    where nothing is traced.
+    two, times d + e are 6,144 at most, and 8,192 on 10.0, which needs Triton 3.7. What is "short" serves
+    everything else, also gradients of gradients where nothing is traced.
 
     Args:
         query: (b, h, n, d).
@@ -253,10 +260,17 @@ def features_backend(
     return "triton" if fits and HAS_TRITON and _holds(query.device, entries) else "short"
 
 
+def _is_new(device: torch.device) -> bool:
+    """Whether a GPU is of Ampere's kind or later."""
+    return torch.cuda.get_device_properties(device).major >= FLASH
+
+
 def _holds(device: torch.device, entries: int) -> bool:
     """Whether a GPU is of Ampere's kind or later and has shared memory for matrices of so many entries."""
     found = torch.cuda.get_device_properties(device)
-    ample = found.major in (9, 10) or (found.major, found.minor) == (8, 0)
+    if found.major == BLACKWELL:
+        return TRITON >= (3, 7) and entries <= LARGEST_SIDES
+    ample = found.major == HOPPER or (found.major, found.minor) == (8, 0)
     return found.major >= FLASH and (ample or entries <= SCARCE)
 
 
@@ -327,7 +341,7 @@ def maps_backend(x: Tensor, weights: Sequence[Tensor]) -> str:
         and len(weights) * weights[0].numel() <= LARGEST_MAPS
         and not _is_transformed()
     )
-    return "triton" if fits and HAS_TRITON and _holds(x.device, 0) else "eager"
+    return "triton" if fits and HAS_TRITON and _is_new(x.device) else "eager"
 
 
 def lookup_backend(table: Tensor, tokens: Tensor) -> str:
@@ -350,7 +364,9 @@ def lookup_backend(table: Tensor, tokens: Tensor) -> str:
 
 
 def inverse_backend(matrix: Tensor) -> str:
-    """ "triton" for matrices (... s s) of up to 64 rows in float32 on a CUDA device, else "eager".
+    """ "triton" for matrices (... s s) in float32 on a CUDA device since Ampere, else "eager".
+
+    The kernels serve up to 64 rows, and 32 on GPUs of 10.0, where Triton gives up on more.
 
     Example:
         >>> inverse_backend(torch.eye(3))
@@ -364,4 +380,8 @@ def inverse_backend(matrix: Tensor) -> str:
         and matrix.numel() > 0
         and matrix.shape[-1] <= LARGEST_INVERSE
     )
-    return "triton" if fits and HAS_TRITON and _holds(matrix.device, 0) else "eager"
+    if not (fits and HAS_TRITON):
+        return "eager"
+    major = torch.cuda.get_device_properties(matrix.device).major
+    small = major != BLACKWELL or matrix.shape[-1] <= LARGEST_INVERSE // 2
+    return "triton" if major >= FLASH and small else "eager"

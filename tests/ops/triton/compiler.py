@@ -59,6 +59,8 @@ def launches_compile(capability: int = 90) -> Iterator[dict[str, int]]:
         }
         made = triton.compile(ASTSource(kernel, types, values, even), target=target, options=options)
         name = f"{kernel.__module__.rpartition('.')[2]}.{kernel.__name__}"
+        if "trap;" in made.asm["ptx"]:
+            raise AssertionError(f"{name}: the compiler gave up and made a trap of it")
         names[name] = max(names.get(name, 0), made.metadata.shared)
 
     with patch.object(JITFunction, "run", compiled):

@@ -21,9 +21,15 @@ def test_kernels(name: str) -> None:
 
 @pytest.mark.parametrize("few", [1, 3], ids="programs{}".format)
 def test_programs_take_tiles_in_turns(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("FORWARD", "BACKWARD"):
-        monkeypatch.setattr(maps, name, replace(getattr(maps, name), programs=few))
+    cuts = tuple(replace(cut, programs=few) for cut in maps.SCARCE)
+    monkeypatch.setattr(maps, "SCARCE", cuts)
     check(CASES["several tiles"], HALF, "cpu")
+
+
+def test_larger_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maps, "SCARCE", maps.AMPLE)
+    for name in ("one point", "several tiles"):
+        check(CASES[name], HALF, "cpu")
 
 
 @pytest.mark.parametrize("name", ["one point", "few"])

@@ -147,9 +147,22 @@ def test_small_devices_take_what_they_hold(
     capability: tuple[int, int], kinds: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_a_gpu(monkeypatch, *capability)
+    monkeypatch.setattr(backends, "TRITON", (3, 7))
     x = torch.zeros(2, 3, 4, 32, dtype=torch.bfloat16)
     drawn = None, torch.zeros(64, 32), torch.zeros(111, 32)
     assert tuple(backends.features_backend(x, x, x, None, each) for each in drawn) == kinds
+
+
+def test_blackwell_takes_what_triton_compiles_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide, drawn = torch.zeros(2, 3, 4, 64, dtype=torch.bfloat16), torch.zeros(128, 64)
+    on_a_gpu(monkeypatch, 10)
+    monkeypatch.setattr(backends, "TRITON", (3, 7))
+    assert backends.features_backend(wide, wide, wide, None, drawn[:64]) == "triton"
+    assert backends.features_backend(wide, wide, wide, None, drawn) == "short"
+    monkeypatch.setattr(backends, "TRITON", (3, 6))
+    assert backends.features_backend(wide, wide, wide, None) == "short"
+    on_a_gpu(monkeypatch, 9)
+    assert backends.features_backend(wide, wide, wide, None, drawn) == "triton"
 
 
 def test_points_far_apart_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ KINDS = (torch.float16, torch.bfloat16)
 
 @pytest.mark.slow
 def test_the_interpreter_runs_the_same_kernels() -> None:
-    assert interpreted("interpreted_maps.py") == len(CASES) + 8
+    assert interpreted("interpreted_maps.py") == len(CASES) + 9
 
 
 @pytest.mark.gpu

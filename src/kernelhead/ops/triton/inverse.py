@@ -14,9 +14,6 @@ from torch import Tensor
 from kernelhead.ops.triton.parts import block_of
 
 WARPS = {16: 1, 32: 4, 64: 4}  # that work on a matrix of a block
-HOPPER = 9  # the compute capability of GPUs with `REGISTERS`
-REGISTERS: int | None = None  # most of a thread in `_forward` of a block of 64: four programs at once, not two
-JOINED = False  # whether two products of parts are one of twice the length: fewer waits, more moves
 KIND = tl.bfloat16  # of the numbers that a factor is split into
 # Of a number's bits: what rounds it to eight, and those that then stay.
 HALF = tl.constexpr(1 << 15)
@@ -66,46 +63,28 @@ def _split(entries, KIND: tl.constexpr):
 
 
 @triton.jit
-def _beside(one, other):
-    """Columns of both."""
-    return tl.reshape(tl.permute(tl.join(one, other), (0, 2, 1)), (one.shape[0], 2 * one.shape[1]))
-
-
-@triton.jit
-def _below(one, other):
-    """Rows of both."""
-    return tl.reshape(tl.permute(tl.join(one, other), (2, 0, 1)), (2 * one.shape[0], one.shape[1]))
-
-
-@triton.jit
-def _right(parts, JOINED: tl.constexpr):
-    """A right factor's parts as `_product` takes them: the first two below each other if joined."""
+def _right(parts):
+    """A right factor's parts as `_product` takes them."""
     a, b, c = parts
     BLOCK: tl.constexpr = a.shape[0]
     even, odd = a, a
     if BLOCK >= LONG:
         by_eight = tl.permute(tl.reshape(a, (BLOCK // 16, 2, 8, BLOCK)), (0, 2, 3, 1))
         even, odd = tl.split(tl.reshape(by_eight, (BLOCK // 2, BLOCK, 2)))
-    if JOINED:
-        a = _below(a, b)
     return a, b, c, even, odd
 
 
 @triton.jit
-def _product(left, right, JOINED: tl.constexpr):
+def _product(left, right):
     """left right, smallest parts first, without those that are lost in float32."""
     a, b, c = left
     d, e, f, upper, lower = right
     BLOCK: tl.constexpr = a.shape[0]
     made = tl.dot(a, f, input_precision="ieee")
-    if JOINED:
-        made = tl.dot(_beside(c, b), d, made, input_precision="ieee")
-        made = tl.dot(_beside(b, a), d, made, input_precision="ieee")
-    else:
-        made = tl.dot(c, d, made, input_precision="ieee")
-        made = tl.dot(b, e, made, input_precision="ieee")
-        made = tl.dot(b, d, made, input_precision="ieee")
-        made = tl.dot(a, e, made, input_precision="ieee")
+    made = tl.dot(c, d, made, input_precision="ieee")
+    made = tl.dot(b, e, made, input_precision="ieee")
+    made = tl.dot(b, d, made, input_precision="ieee")
+    made = tl.dot(a, e, made, input_precision="ieee")
     if BLOCK < LONG:
         made = tl.dot(a, upper, made, input_precision="ieee")
     else:
@@ -170,7 +149,7 @@ def _less(size, made, BLOCK: tl.constexpr):
 @triton.jit
 def _forward(
     matrix, largest, inverse, kept, iterations,
-    KEEP: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr, JOINED: tl.constexpr,
+    KEEP: tl.constexpr, S: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
     """All steps from the transpose over `largest`; see `room` for what is kept."""
     AREA: tl.constexpr = BLOCK * BLOCK
@@ -184,18 +163,18 @@ def _forward(
     # Here and below: a thread may read what another wrote, and write what another is to read.
     tl.debug_barrier()
     for _ in range(iterations):
-        right = _right(_recalled_parts(before, BLOCK, KIND), JOINED)
-        near = _product(_recalled_parts(kept, BLOCK, KIND), right, JOINED)
+        right = _right(_recalled_parts(before, BLOCK, KIND))
+        near = _product(_recalled_parts(kept, BLOCK, KIND), right)
         if KEEP:
             _keep(before + apart, near, BLOCK)
-        right = _right(_split(near, KIND), JOINED)
-        made = _product(_split(_less(7, near, BLOCK), KIND), right, JOINED)
-        made = _product(_split(_less(15, made, BLOCK), KIND), right, JOINED)
+        right = _right(_split(near, KIND))
+        made = _product(_split(_less(7, near, BLOCK), KIND), right)
+        made = _product(_split(_less(15, made, BLOCK), KIND), right)
         made = _less(13, made, BLOCK)
         if KEEP:
             _keep(before + 2 * apart, made, BLOCK)
-        right = _right(_split(made, KIND), JOINED)
-        state = _product(_recalled_parts(before, BLOCK, KIND), right, JOINED) * 0.25
+        right = _right(_split(made, KIND))
+        state = _product(_recalled_parts(before, BLOCK, KIND), right) * 0.25
         if KEEP:
             before += 3 * apart
         else:
@@ -208,7 +187,7 @@ def _forward(
 @triton.jit
 def _backward(
     largest, kept, grad, waiting, pull, share, iterations,
-    S: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr, JOINED: tl.constexpr,
+    S: tl.constexpr, BLOCK: tl.constexpr, KIND: tl.constexpr,
 ):  # fmt: skip
     """Gradients of a matrix and of what its transpose was divided by.
 
@@ -228,33 +207,33 @@ def _backward(
     tl.debug_barrier()
     for _ in range(iterations):
         before -= 3 * apart
-        state = _right(_recalled_parts(before, BLOCK, KIND), JOINED)
+        state = _right(_recalled_parts(before, BLOCK, KIND))
         above = _recalled_parts(waiting, BLOCK, KIND)
-        right = _right(above, JOINED)
-        outer = _product(above, state, JOINED) * 0.25
-        direct = _product(_recalled_parts(before + 2 * apart, BLOCK, KIND), right, JOINED) * 0.25
+        right = _right(above)
+        outer = _product(above, state) * 0.25
+        direct = _product(_recalled_parts(before + 2 * apart, BLOCK, KIND), right) * 0.25
         tl.debug_barrier()
         _keep(waiting, direct, BLOCK)
         parts = _split(outer, KIND)
-        right = _right(parts, JOINED)
+        right = _right(parts)
         near = _recalled_parts(before + apart, BLOCK, KIND)
-        beyond = _right(near, JOINED)
-        both = _product(near, right, JOINED)
-        first = _product(parts, beyond, JOINED)
+        beyond = _right(near)
+        both = _product(near, right)
+        first = _product(parts, beyond)
         both += first
-        right = _right(_split(both, KIND), JOINED)
+        right = _right(_split(both, KIND))
         outer = 7 * both - 15 * outer
-        outer -= _product(_split(first, KIND), beyond, JOINED)
+        outer -= _product(_split(first, KIND), beyond)
         tl.debug_barrier()
         # Read again, as what follows is.
-        outer -= _product(_recalled_parts(before + apart, BLOCK, KIND), right, JOINED)
+        outer -= _product(_recalled_parts(before + apart, BLOCK, KIND), right)
         parts = _split(outer, KIND)
-        right = _right(parts, JOINED)
-        beyond = _right(_recalled_parts(kept, BLOCK, KIND), JOINED)
-        made = _product(parts, beyond, JOINED) + _recalled(waiting, BLOCK)
+        right = _right(parts)
+        beyond = _right(_recalled_parts(kept, BLOCK, KIND))
+        made = _product(parts, beyond) + _recalled(waiting, BLOCK)
         tl.debug_barrier()
         _keep(waiting, made, BLOCK)
-        made = _product(_recalled_parts(before, BLOCK, KIND), right, JOINED) + _recalled(total, BLOCK)
+        made = _product(_recalled_parts(before, BLOCK, KIND), right) + _recalled(total, BLOCK)
         tl.debug_barrier()
         _keep(total, made, BLOCK)
         tl.debug_barrier()
@@ -263,12 +242,6 @@ def _backward(
     along = tl.sum(tl.sum(above * _recalled(kept, BLOCK), axis=1), axis=0)
     tl.store(share + tl.program_id(0), -along / (scale * scale))
     _put(pull + mine, tl.trans(_recalled(total, BLOCK)) + above / scale, S, BLOCK)
-
-
-def _registers(matrix: Tensor, block: int) -> int | None:
-    """Most of a thread in `_forward`, if not as many as the compiler likes."""
-    few = matrix.is_cuda and block == 64 and torch.cuda.get_device_properties(matrix.device).major == HOPPER
-    return REGISTERS if few else None
 
 
 def room(matrix: Tensor, iterations: int, keep: bool) -> Tensor:
@@ -297,8 +270,8 @@ def forward(matrix: Tensor, largest: Tensor, iterations: int, keep: bool) -> tup
     block = block_of(s)
     inverse, kept = torch.empty_like(matrix), room(matrix, iterations, keep)
     _forward[(largest.numel(),)](
-        matrix, largest, inverse, kept, iterations, KEEP=keep, S=s, BLOCK=block, KIND=KIND, JOINED=JOINED,
-        num_warps=WARPS[block], num_stages=1, maxnreg=_registers(matrix, block),
+        matrix, largest, inverse, kept, iterations, KEEP=keep, S=s, BLOCK=block, KIND=KIND,
+        num_warps=WARPS[block], num_stages=1,
     )  # fmt: skip
     return inverse, kept
 
@@ -312,7 +285,7 @@ def backward(matrix: Tensor, largest: Tensor, kept: Tensor, grad: Tensor) -> tup
     block = block_of(s)
     pull, share, waiting = torch.empty_like(matrix), torch.empty_like(largest), torch.empty_like(kept[:2])
     _backward[(largest.numel(),)](
-        largest, kept, grad, waiting, pull, share, len(kept) // 3, S=s, BLOCK=block, KIND=KIND, JOINED=JOINED,
+        largest, kept, grad, waiting, pull, share, len(kept) // 3, S=s, BLOCK=block, KIND=KIND,
         num_warps=WARPS[block], num_stages=1,
     )  # fmt: skip
     return pull, share

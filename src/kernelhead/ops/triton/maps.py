@@ -14,8 +14,10 @@ from torch import Tensor
 
 from kernelhead.ops.triton.parts import Cut
 
-# See `python -m benchmarks.plans maps`. Programs share the points; those of a backward pass leave sums each.
-FORWARD, BACKWARD = Cut(128, 528, 4, 3), Cut(128, 132, 8, 3)
+# Forward, and backward, where programs leave sums each: see `python -m benchmarks.plans maps maps-back`. The
+# first two are for tiles of few columns on devices with 227 KiB of shared memory.
+AMPLE, SCARCE = (Cut(128, 528, 4, 3), Cut(128, 132, 8, 3)), (Cut(64, 1056, 4, 3), Cut(32, 264, 4, 3))
+COLUMNS = 256
 MOST = 3  # maps
 SUMMED = tl.constexpr(16)  # rows of ones, the fewest of a product, that add up gradients for the biases
 Maps = Sequence[tuple[Tensor, Tensor]]
@@ -123,6 +125,17 @@ def _backward(
         _left(start + 2 * (C * E + E), three, three_bias, C, E)
 
 
+def cuts(x: Tensor, columns: int) -> tuple[Cut, Cut]:
+    """How points are shared out, forward and backward.
+
+    Args:
+        x: points, which tell the device.
+        columns: of a tile of points and of all that maps make of it.
+    """
+    ample = x.is_cuda and torch.cuda.get_device_properties(x.device).major in (9, 10) and columns <= COLUMNS
+    return AMPLE if ample else SCARCE
+
+
 def forward(x: Tensor, maps: Maps) -> list[Tensor]:
     """What each of up to three maps makes of the points.
 
@@ -130,12 +143,11 @@ def forward(x: Tensor, maps: Maps) -> list[Tensor]:
     powers of two and at least 16; returns (..., e) each.
     """
     (e, c), rows = maps[0][0].shape, x.numel() // x.shape[-1]
-    made = [x.new_empty((*x.shape[:-1], e)) for _ in maps]
+    made, (cut, _) = [x.new_empty((*x.shape[:-1], e)) for _ in maps], cuts(x, c + len(maps) * e)
     given = [each for (weight, bias), out in zip(maps, made, strict=True) for each in (weight, bias, out)]
-    _forward[(min(triton.cdiv(rows, FORWARD.tile), FORWARD.programs),)](
+    _forward[(min(triton.cdiv(rows, cut.tile), cut.programs),)](
         x, *given, *[None] * (3 * (MOST - len(maps))), rows,
-        TILE=FORWARD.tile, C=c, E=e, num_warps=FORWARD.warps, num_stages=FORWARD.stages,
-        maxnreg=FORWARD.registers,
+        TILE=cut.tile, C=c, E=e, num_warps=cut.warps, num_stages=cut.stages, maxnreg=cut.registers,
     )  # fmt: skip
     return made
 
@@ -146,13 +158,14 @@ def backward(x: Tensor, weights: Sequence[Tensor], grads: Sequence[Tensor]) -> t
     Shapes: as for `forward`; grads (..., e), contiguous; returns (..., c) and (m, e c + e) in float32.
     """
     (e, c), rows = weights[0].shape, x.numel() // x.shape[-1]
-    pull, programs = torch.empty_like(x), min(triton.cdiv(rows, BACKWARD.tile), BACKWARD.programs)
+    pull, (_, cut) = torch.empty_like(x), cuts(x, c + len(weights) * e)
+    programs = min(triton.cdiv(rows, cut.tile), cut.programs)
     parts = x.new_empty((programs, len(weights), e * c + e), dtype=torch.float32)
     given = [each for pair in zip(weights, grads, strict=True) for each in pair]
     _backward[(programs,)](
         x, *given, *[None] * (2 * (MOST - len(weights))), pull, parts, rows,
-        TILE=BACKWARD.tile, C=c, E=e, MAPS=len(weights), num_warps=BACKWARD.warps,
-        num_stages=BACKWARD.stages, maxnreg=BACKWARD.registers,
+        TILE=cut.tile, C=c, E=e, MAPS=len(weights), num_warps=cut.warps, num_stages=cut.stages,
+        maxnreg=cut.registers,
     )  # fmt: skip
     return pull, parts.sum(0)
 
