@@ -1,8 +1,8 @@
 """Which cut of the points is fastest for a kernel? Times of many, the fastest first; nothing is changed.
 
 Run: python -m benchmarks.plans [KERNEL ...], on a machine with a CUDA device. What is found goes into `plan`
-of kernelhead.ops.triton.primal and the sizes of local, feedforward, features and lookup there by hand, for
-all shapes alike.
+of kernelhead.ops.triton.primal and the sizes of local, feedforward, features, maps and lookup there by hand,
+for all shapes alike.
 """
 
 import argparse

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from kernelhead.errors import ShapeError
-from kernelhead.ops import linear_maps
+from kernelhead.ops import backends, linear_maps
 from kernelhead.ops.backends import maps_backend
 from tests.inputs import points
 from tests.oracles import maps as oracle
@@ -30,7 +30,7 @@ def test_maps_are_apart_from_each_other(n: int, c: int, sizes: list[int]) -> Non
     x, given = points(2, n, c), maps(c, *sizes)
     alone = [linear_maps(x, [each])[0] for each in given]
     assert all(map(torch.equal, linear_maps(x, given), alone))
-    assert maps_backend(x, [weight for weight, _ in given]) == "eager"
+    assert maps_backend(x, given) == "eager"
 
 
 def test_gradients() -> None:
@@ -43,6 +43,54 @@ def test_gradients() -> None:
         return linear_maps(x, list(zip(parts[::2], parts[1::2], strict=True)))
 
     assert torch.autograd.gradcheck(run, held)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_the_kernels_serve(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors pass for those of a GPU; whether a map is theirs is found in a trace as well."""
+    monkeypatch.setattr(backends, "on_cuda", lambda _: True)
+    monkeypatch.setattr(backends, "_is_new", lambda _: True)
+    half = {"dtype": torch.bfloat16}
+    x, weight, bias = torch.zeros(3, 16, **half), torch.zeros(32, 16, **half), torch.zeros(32, **half)
+    learned = torch.nn.Parameter(weight), torch.nn.Parameter(bias)
+    seen: list[str] = []
+
+    def found(points: Tensor, *maps: tuple[Tensor, Tensor]) -> str:
+        def run() -> Tensor:
+            seen.append(maps_backend(points, maps))
+            return points + 1
+
+        torch._dynamo.reset()
+        (torch.compile(run, backend="eager", fullgraph=True) if compiled else run)()
+        return seen[-1]
+
+    assert found(x, (weight, bias)) == "triton"
+    assert found(x, learned, learned) == "triton"
+    assert found(x.requires_grad_(), learned) == "triton"
+    # Frozen, all or some; of two precisions; of two shapes; too many; too large.
+    assert found(x, (weight, bias)) == "eager"
+    assert found(x, learned, (weight, bias)) == "eager"
+    with torch.no_grad():
+        assert found(x, learned, (weight, bias)) == "triton"
+    x = x.detach()
+    assert found(x.float(), (weight, bias)) == "eager"
+    assert found(x, (weight, bias.float())) == "eager"
+    assert found(x, (weight, bias), (weight[:16], bias[:16])) == "eager"
+    assert found(x, *[(weight, bias)] * 4) == "eager"
+    assert found(torch.zeros(3, 128, **half), (torch.zeros(128, 128, **half), bias)) == "eager"
+
+
+class Kept(Tensor):
+    """A tensor whose numbers lie elsewhere."""
+
+
+def test_tensors_of_other_types_are_left_to_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backends, "on_cuda", lambda _: True)
+    monkeypatch.setattr(backends, "_is_new", lambda _: True)
+    x, weight, bias = (torch.zeros(*size, dtype=torch.bfloat16) for size in ((3, 16), (32, 16), (32,)))
+    assert maps_backend(x, [(weight, bias)]) == "triton"
+    assert maps_backend(x, [(weight.as_subclass(Kept), bias)]) == "eager"
+    assert maps_backend(x.as_subclass(Kept), [(weight, bias)]) == "eager"
 
 
 def test_what_is_refused() -> None:

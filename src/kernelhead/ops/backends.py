@@ -1,7 +1,7 @@
 """Which backend fits a tensor: a pure function of what is given."""
 
 from collections.abc import Sequence
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from torch.autograd import forward_ad
 from kernelhead.kernels import AbstractKernel, Cosine
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+PLAIN = (Tensor, torch.nn.Parameter)  # types of tensors whose numbers lie where kernels look for them
 WIDEST = 128
 SHORT_WIDTHS = (16, 32, 64)  # of points whose features are made by kernels
 SCARCE = 6144  # entries of such kernels' matrices that every device since Ampere has shared memory for
@@ -26,7 +27,6 @@ LARGEST_LAYER = 2**13  # entries of a feed-forward's weight
 MOST_MAPS, LARGEST_MAPS = 3, 3 * 2**12  # linear maps of the same points, and entries of all their weights
 FARTHEST = 2**31  # places that a number of 32 bits tells apart
 HAS_TRITON = find_spec("triton") is not None
-TRITON = tuple(map(int, version("triton").split(".")[:2])) if HAS_TRITON else (0, 0)
 # To ask `find_spec` would import a second's worth of torch.
 HAS_LENGTHS = (Path(torch.__file__).parent / "nn" / "attention" / "varlen.py").exists()
 HOPPER = 9  # the compute capability of GPUs with 227 KiB of shared memory, as Blackwell's data centres have
@@ -34,6 +34,17 @@ FLASH = 8  # the compute capability from which PyTorch's flash kernels run
 MANY_KEYS = 512  # from which the kernel for sequences of different lengths is faster than one with a mask
 GRID = 2**16 - 1  # blocks of a grid along all but its first axis
 MANY_PAIRS = 2**27  # of queries and keys; fewer take less time than the launches that pack them
+
+
+def _release(name: str) -> tuple[int, ...]:
+    """The first two numbers of a package's version; zeros where nothing of that name says it."""
+    try:
+        return tuple(int(part) for part in version(name).split(".")[:2])
+    except (PackageNotFoundError, ValueError):
+        return 0, 0
+
+
+TRITON = _release("triton")  # nightly builds and those for other makers' devices have other names
 
 
 def on_cuda(points: Tensor) -> bool:
@@ -320,26 +331,37 @@ def feed_forward_backend(x: Tensor, enter: Tensor) -> str:
     return "triton" if fits and HAS_TRITON else "eager"
 
 
-def maps_backend(x: Tensor, weights: Sequence[Tensor]) -> str:
+def maps_backend(x: Tensor, maps: Sequence[tuple[Tensor, Tensor]]) -> str:
     """ "triton" for points on a CUDA device since Ampere with products in half precision, else "eager".
 
     The kernels serve up to three maps with weights of one shape, whose widths are powers of two from 16 to
-    128 and whose entries are 12,288 at most together, and no transform of torch.func.
+    128 and whose entries are 12,288 at most together; plain tensors of one precision, or under autocast; and
+    no transform of torch.func. Where a gradient is wanted, one of every weight and bias must be: for less
+    they would keep too much.
+
+    Args:
+        x: points.
+        maps: weight and bias of each.
 
     Example:
-        >>> maps_backend(torch.zeros(3, 16), [torch.zeros(32, 16)])
+        >>> maps_backend(torch.zeros(3, 16), [(torch.zeros(32, 16), torch.zeros(32))])
         'eager'
     """
+    if not (on_cuda(x) and x.numel() > 0 and 1 <= len(maps) <= MOST_MAPS and not _is_transformed()):
+        return "eager"
+    parts, weight = [part for each in maps for part in each], maps[0][0]
+    trained = [part.requires_grad for part in parts]
+    kept = torch.is_grad_enabled() and (x.requires_grad or any(trained))
     fits = (
-        on_cuda(x)
-        and x.numel() > 0
+        all(type(each) in PLAIN for each in (x, *parts))
+        and all(on_cuda(part) and part.device == x.device and part.dtype == weight.dtype for part in parts)
+        and all(each.shape == weight.shape for each, _ in maps)
         and x.dtype in DTYPES
-        and 1 <= len(weights) <= MOST_MAPS
-        and all(on_cuda(each) and each.shape == weights[0].shape for each in weights)
-        and products_of(weights[0]) in DTYPES[1:]
-        and all(16 <= size <= WIDEST and size & (size - 1) == 0 for size in weights[0].shape)
-        and len(weights) * weights[0].numel() <= LARGEST_MAPS
-        and not _is_transformed()
+        and (x.dtype == weight.dtype or torch.is_autocast_enabled(x.device.type))
+        and products_of(weight) in DTYPES[1:]
+        and all(16 <= size <= WIDEST and size & (size - 1) == 0 for size in weight.shape)
+        and len(maps) * weight.numel() <= LARGEST_MAPS
+        and (all(trained) or not kept)
     )
     return "triton" if fits and HAS_TRITON and _is_new(x.device) else "eager"
 

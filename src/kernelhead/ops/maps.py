@@ -33,7 +33,7 @@ def linear_maps(x: Tensor, maps: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tenso
     """
     for weight, bias in maps:
         check_axes("linear_maps", x=(x, "... c"), weight=(weight, "e c"), bias=(bias, "e"))
-    if maps_backend(x, [weight for weight, _ in maps]) == "triton":
+    if maps_backend(x, maps) == "triton":
         from kernelhead.ops.triton import maps_library as library
 
         return library.linear_maps(x.to(products_of(maps[0][0])), maps)

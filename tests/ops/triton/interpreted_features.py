@@ -77,6 +77,20 @@ def test_sides_without_a_gradient(p: int | None) -> None:
 
 
 @DRAWN
+def test_a_side_that_is_all_of_them(p: int | None) -> None:
+    case = Case(n=9, m=9, p=p)
+    side = points(2, 2, 9, 16, dtype=torch.float32).requires_grad_()
+
+    def slope(run: Attention, kind: torch.dtype) -> Tensor:
+        given = side.detach().to(kind).requires_grad_()
+        loss = run(given, given, given, mask=None).square().sum()
+        return torch.autograd.grad(loss, given, create_graph=True)[0].detach()
+
+    made, plain = (slope(attention(each, case, "cpu"), torch.float32) for each in (library, eager))
+    assert_within(made, eager=plain, oracle=slope(attention(eager, case, "cpu"), torch.float64))
+
+
+@DRAWN
 def test_a_gradient_of_any_strides(p: int | None) -> None:
     case = Case(n=20, m=20, p=p)
     sides, run = case.sides(torch.float32, "cpu"), attention(library, case, "cpu")

@@ -1,11 +1,13 @@
 """Linear maps of the same points in Triton's interpreter; run by a test in a process of its own."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor
 
+from kernelhead.ops.eager import maps as eager
 from kernelhead.ops.triton import maps, maps_library
 from tests.inputs import points
 from tests.ops.triton.maps_cases import CASES, check, made
@@ -52,7 +54,8 @@ def test_gradients_of_any_strides_and_of_some_maps() -> None:
     inputs = case.inputs(HALF, "cpu")
     grads = [points(case.e, case.n, seed=at, dtype=HALF).mT for at in range(3)]
     strided = made(maps_library.linear_maps, inputs, grads)
-    assert all(map(torch.equal, strided, made(maps_library.linear_maps, inputs, [*map(torch.clone, grads)])))
+    whole = [grad.contiguous() for grad in grads]
+    assert all(map(torch.equal, strided, made(maps_library.linear_maps, inputs, whole)))
     held = [each.requires_grad_() for each in inputs]
     outs = maps_library.linear_maps(held[0], list(zip(held[1::2], held[2::2], strict=True)))
     some = torch.autograd.grad(outs[1], held, grads[1], materialize_grads=True)
@@ -69,10 +72,31 @@ def test_a_gradient_can_be_differentiated() -> None:
         (first,) = torch.autograd.grad(loss, inputs[0], create_graph=True)
         return torch.autograd.grad(first.float().square().sum(), inputs[1::2])
 
-    from kernelhead.ops.eager import maps as eager
-
     for actual, plain in zip(second(maps_library.linear_maps), second(eager.linear_maps), strict=True):
         assert torch.allclose(actual.float(), plain.float(), rtol=2e-2, atol=2e-2 * float(plain.abs().max()))
+
+
+@pytest.mark.parametrize("shared", ["two maps", "two calls"])
+@pytest.mark.parametrize("several", [False, True])
+def test_a_gradient_to_differentiate_of_shared_weights(shared: str, several: bool) -> None:
+    sizes = enumerate([(5, 16), (16, 16), (16,)])
+    x, weight, bias = (points(*size, seed=seed, dtype=HALF).div_(2).requires_grad_() for seed, size in sizes)
+    held, one = [x, weight, bias], (weight, bias)
+
+    def grads(run: Callable[..., tuple[Tensor, ...]]) -> tuple[Tensor, ...]:
+        outs = run(x, [one, one]) if shared == "two maps" else run(run(x, [one])[0], [one])
+        if several:
+            many = [torch.stack([torch.ones_like(out), 2 * torch.ones_like(out)]) for out in outs]
+            found = torch.autograd.grad(outs, held, many, is_grads_batched=True)
+            assert not any(each.requires_grad for each in found)
+            return found
+        loss = torch.stack([out.float().square().sum() for out in outs]).sum()
+        first = torch.autograd.grad(loss, held, create_graph=True)
+        second = torch.stack([each.float().square().mean() for each in first]).sum()
+        return *(each.detach() for each in first), *torch.autograd.grad(second, held)
+
+    for actual, plain in zip(grads(maps_library.linear_maps), grads(eager.linear_maps), strict=True):
+        assert float((actual - plain).float().norm()) <= 1e-2 * float(plain.float().norm())
 
 
 # torch's own, of how it traces a function with a gradient of its own.

@@ -38,7 +38,7 @@ FREQUENCIES = torch.zeros(20, 16)
 
 @pytest.mark.slow
 def test_the_interpreter_runs_the_same_kernels() -> None:
-    assert interpreted("interpreted_features.py") == len(CASES) + 28
+    assert interpreted("interpreted_features.py") == len(CASES) + 30
 
 
 @pytest.mark.long

@@ -13,6 +13,7 @@ from kernelhead.nn.maps import mapped
 from kernelhead.ops import linear_maps
 from kernelhead.ops.backends import maps_backend
 from kernelhead.ops.eager import maps as eager
+from kernelhead.ops.triton import maps
 from tests.inputs import points
 from tests.ops.triton.interpreter import interpreted
 from tests.ops.triton.maps_cases import CASES, check
@@ -23,7 +24,7 @@ KINDS = (torch.float16, torch.bfloat16)
 
 @pytest.mark.slow
 def test_the_interpreter_runs_the_same_kernels() -> None:
-    assert interpreted("interpreted_maps.py") == len(CASES) + 9
+    assert interpreted("interpreted_maps.py") == len(CASES) + 13
 
 
 @pytest.mark.gpu
@@ -36,21 +37,21 @@ def test_kernels(name: str, kind: torch.dtype) -> None:
 @pytest.mark.gpu
 def test_which_points_fit() -> None:
     x, weight = torch.zeros(3, 16, device="cuda"), torch.zeros(32, 16, device="cuda")
-    assert maps_backend(x, [weight]) == "eager"
-    assert maps_backend(x.bfloat16(), [weight.bfloat16()] * 3) == "triton"
+    one = weight, weight[:, 0].clone()
+    assert maps_backend(x, [one]) == "eager"
+    assert maps_backend(x.bfloat16(), [(one[0].bfloat16(), one[1].bfloat16())] * 3) == "triton"
     with torch.autocast("cuda", torch.bfloat16):
-        assert maps_backend(x, [weight]) == "triton"
-        assert maps_backend(x.double(), [weight]) == "eager"
-        assert maps_backend(x[:0], [weight]) == "eager"
-        assert maps_backend(x.cpu(), [weight]) == "eager"
-        assert maps_backend(x, [weight, weight[:16]]) == "eager"
-        assert maps_backend(x, [weight] * 4) == "eager"
+        assert maps_backend(x, [one]) == "triton"
+        assert maps_backend(x, [(one[0], one[1].cpu())]) == "eager"
+        assert maps_backend(x.double(), [one]) == "eager"
+        assert maps_backend(x[:0], [one]) == "eager"
+        assert maps_backend(x.cpu(), [one]) == "eager"
+        assert maps_backend(x, [one, (weight[:16], one[1][:16])]) == "eager"
+        assert maps_backend(x, [one] * 4) == "eager"
         for count, shape in ((1, (32, 8)), (1, (24, 16)), (1, (256, 16)), (1, (128, 128)), (2, (128, 64))):
-            assert maps_backend(x.new_zeros(3, shape[1]), [x.new_zeros(shape)] * count) == "eager"
-        assert torch.func.vmap(lambda each: linear_maps(each, [(weight, weight[:, 0])])[0])(x).shape == (
-            3,
-            32,
-        )
+            wide = x.new_zeros(shape), x.new_zeros(shape[0])
+            assert maps_backend(x.new_zeros(3, shape[1]), [wide] * count) == "eager"
+        assert torch.func.vmap(lambda each: linear_maps(each, [one])[0])(x).shape == (3, 32)
 
 
 @pytest.mark.gpu
@@ -59,10 +60,24 @@ def test_the_door_takes_the_kernels() -> None:
     pairs = list(zip(parts[::2], parts[1::2], strict=True))
     exact = eager.linear_maps(x.double(), [(weight.double(), bias.double()) for weight, bias in pairs])
     with torch.autocast("cuda", torch.bfloat16):
+        assert maps_backend(x.float(), pairs) == "triton"
         plain, made = eager.linear_maps(x.float(), pairs), linear_maps(x.float(), pairs)
     for actual, eagerly, oracle in zip(made, plain, exact, strict=True):
         assert actual.dtype == torch.bfloat16
         assert_within(actual, eager=eagerly, oracle=oracle)
+
+
+@pytest.mark.gpu
+def test_points_and_gradients_at_odd_addresses() -> None:
+    def moved(given: Tensor) -> Tensor:
+        return given.new_empty(given.numel() + 1)[1:].view_as(given).copy_(given)
+
+    x, *parts = CASES["several tiles"].inputs(torch.bfloat16, "cuda")
+    weights, pairs = parts[::2], list(zip(parts[::2], parts[1::2], strict=True))
+    grads = maps.forward(x, pairs)
+    assert all(map(torch.equal, maps.forward(moved(x), pairs), grads))
+    made = maps.backward(moved(x), weights, [*map(moved, grads)])
+    assert all(map(torch.equal, made, maps.backward(x, weights, grads)))
 
 
 @pytest.mark.gpu

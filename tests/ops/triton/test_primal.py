@@ -59,6 +59,8 @@ def test_rows_that_are_aligned_are_not_copied() -> None:
         assert made.data_ptr() != apart.data_ptr()
         assert made.shape[-1] % 16 == made.stride(-2) % 16 == 0
         assert torch.equal(made[..., : apart.shape[-1]], apart)
+    odd = torch.zeros(33, dtype=torch.float16)[1:].view(2, 16)
+    assert aligned(odd).data_ptr() != odd.data_ptr()
     short = torch.zeros(2, 3, 5)
     assert aligned(short) is short
     assert fill_rows(short, 3) is short

@@ -94,18 +94,21 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         if is_differentiated(grads[0]):
+            again = torch.is_grad_enabled()
             with torch.enable_grad():
-                return _differentiable_gradients(ctx, grads[0])
+                return _differentiable_gradients(ctx, grads[0], again)
         return _gradients(ctx, features.backward, grads[0])
 
 
-def _differentiable_gradients(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    query, key, value, frequencies, mask = ctx.saved_tensors[:5]
+def _differentiable_gradients(ctx: Any, grad: Tensor, again: bool) -> tuple[Tensor | None, ...]:
+    # Each its own: a side that is here twice would be counted twice.
+    query, key, value = (side.view_as(side) for side in ctx.saved_tensors[:3])
+    frequencies, mask = ctx.saved_tensors[3:5]
     if frequencies is None:
         output = short.linear_attention(query, key, value, mask=mask)
     else:
         output = short.performer_attention(query, key, value, frequencies, mask=mask)
     wanted = ctx.needs_input_grad[:3]
     sides = [side for side, needed in zip((query, key, value), wanted, strict=True) if needed]
-    made = iter(torch.autograd.grad(output, sides, grad, create_graph=True))
+    made = iter(torch.autograd.grad(output, sides, grad, create_graph=again))
     return *(next(made) if needed else None for needed in wanted), None, None

@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from kernelhead.ops.triton.parts import Cut
+from kernelhead.ops.triton.parts import Cut, aligned
 
 # Forward, and backward, where programs leave sums each: see `python -m benchmarks.plans maps maps-back`. The
 # first two are for tiles of few columns on devices with 227 KiB of shared memory.
@@ -145,10 +145,11 @@ def forward(x: Tensor, maps: Maps) -> list[Tensor]:
     (e, c), rows = maps[0][0].shape, x.numel() // x.shape[-1]
     made, (cut, _) = [x.new_empty((*x.shape[:-1], e)) for _ in maps], cuts(x, c + len(maps) * e)
     given = [each for (weight, bias), out in zip(maps, made, strict=True) for each in (weight, bias, out)]
-    _forward[(min(triton.cdiv(rows, cut.tile), cut.programs),)](
-        x, *given, *[None] * (3 * (MOST - len(maps))), rows,
-        TILE=cut.tile, C=c, E=e, num_warps=cut.warps, num_stages=cut.stages, maxnreg=cut.registers,
-    )  # fmt: skip
+    with torch.cuda.device_of(x):
+        _forward[(min(triton.cdiv(rows, cut.tile), cut.programs),)](
+            aligned(x), *given, *[None] * (3 * (MOST - len(maps))), rows,
+            TILE=cut.tile, C=c, E=e, num_warps=cut.warps, num_stages=cut.stages, maxnreg=cut.registers,
+        )  # fmt: skip
     return made
 
 
@@ -161,12 +162,13 @@ def backward(x: Tensor, weights: Sequence[Tensor], grads: Sequence[Tensor]) -> t
     pull, (_, cut) = torch.empty_like(x), cuts(x, c + len(weights) * e)
     programs = min(triton.cdiv(rows, cut.tile), cut.programs)
     parts = x.new_empty((programs, len(weights), e * c + e), dtype=torch.float32)
-    given = [each for pair in zip(weights, grads, strict=True) for each in pair]
-    _backward[(programs,)](
-        x, *given, *[None] * (2 * (MOST - len(weights))), pull, parts, rows,
-        TILE=cut.tile, C=c, E=e, MAPS=len(weights), num_warps=cut.warps, num_stages=cut.stages,
-        maxnreg=cut.registers,
-    )  # fmt: skip
+    given = [each for weight, grad in zip(weights, grads, strict=True) for each in (weight, aligned(grad))]
+    with torch.cuda.device_of(x):
+        _backward[(programs,)](
+            aligned(x), *given, *[None] * (2 * (MOST - len(weights))), pull, parts, rows,
+            TILE=cut.tile, C=c, E=e, MAPS=len(weights), num_warps=cut.warps, num_stages=cut.stages,
+            maxnreg=cut.registers,
+        )  # fmt: skip
     return pull, parts.sum(0)
 
 

@@ -110,17 +110,17 @@ class _Maps(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         if any(map(is_differentiated, grads)):
+            again = torch.is_grad_enabled()
             with torch.enable_grad():
-                return _differentiable_gradients(ctx, grads)
+                return _differentiable_gradients(ctx, grads, again)
         return _backward(ctx, _gradients, grads)
 
 
-def _differentiable_gradients(ctx: Any, grads: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
-    x, *parts = ctx.saved_tensors
-    maps = _pairs(parts)
-    kind = x.dtype
-    made = eager.linear_maps(x, [(weight.to(kind), bias.to(kind)) for weight, bias in maps])
-    wanted = ctx.needs_input_grad
-    held = [each for each, needed in zip((x, *parts), wanted, strict=True) if needed]
-    found = iter(torch.autograd.grad(made, held, grads[: len(maps)], create_graph=True))
+def _differentiable_gradients(ctx: Any, grads: Sequence[Tensor], again: bool) -> tuple[Tensor | None, ...]:
+    # Each its own: a tensor that is here twice, or comes from another one here, would be counted twice.
+    given: list[Any] = [None if each is None else each.view_as(each) for each in ctx.saved_tensors]
+    maps, kind, wanted = _pairs(given[1:]), given[0].dtype, ctx.needs_input_grad
+    made = eager.linear_maps(given[0], [(weight.to(kind), bias.to(kind)) for weight, bias in maps])
+    held = [each for each, needed in zip(given, wanted, strict=True) if needed]
+    found = iter(torch.autograd.grad(made, held, grads[: len(maps)], create_graph=again))
     return tuple(next(found) if needed else None for needed in wanted)

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 import triton
 import triton.language as tl
 from torch import Tensor
+from torch.autograd import forward_ad
 
 #: What Triton looks for in strides and addresses.
 ALIGNED = 16
@@ -123,13 +124,15 @@ def aligned(points: Tensor) -> Tensor:
         # A copy, which padding by nothing would be as well.
         return F.pad(points, (0, -points.shape[-1] % ALIGNED))
     apart = any(stride % ALIGNED for stride in points.stride()[:-1]) or points.data_ptr() % ALIGNED
-    return points.contiguous() if apart else points
+    # A copy, which what lies in one piece at an odd address would not be.
+    return points.clone(memory_format=torch.contiguous_format) if apart else points
 
 
 def is_differentiated(grad: Tensor) -> bool:
     """Whether a gradient is to be differentiated itself, or stands for several: kernels do neither."""
     ours = torch._C._functorch
-    return torch.is_grad_enabled() or ours.is_batchedtensor(grad) or ours.is_legacy_batchedtensor(grad)
+    several = ours.is_batchedtensor(grad) or ours.is_legacy_batchedtensor(grad)
+    return torch.is_grad_enabled() or several or forward_ad._current_level >= 0
 
 
 def fill_rows(weights: Tensor, rows: int) -> Tensor:
