@@ -45,7 +45,7 @@ def test_gradients() -> None:
     assert torch.autograd.gradcheck(run, held)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.plain)])
 def test_what_the_kernels_serve(compiled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors pass for those of a GPU; whether a map is theirs is found in a trace as well."""
     monkeypatch.setattr(backends, "on_cuda", lambda _: True)
