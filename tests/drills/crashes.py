@@ -73,8 +73,9 @@ def killed_after(work: Work, seconds: float, folder: Path) -> bool:
 def check_whole(folder: Path) -> list[str]:
     """Read every file of a folder to its end, and return their names; temporary files begin with a dot."""
     found = []
-    for path in sorted(folder.rglob("*")):
-        if path.is_dir() or path.name.startswith("."):
+    # Not `rglob`, which ends where a folder was taken away since it was listed.
+    for path in sorted(Path(parent) / name for parent, _, names in os.walk(folder) for name in names):
+        if path.name.startswith("."):
             continue
         try:
             _read(path)
