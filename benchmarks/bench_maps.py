@@ -13,6 +13,7 @@ from benchmarks.run import main
 from kernelhead.ops import linear_maps
 
 POINTS, WIDTH = 262_144, 64
+# How many maps, and features that each makes.
 SHAPES = {"three of 64": (3, 64), "one of 128": (1, 128), "one of 64": (1, 64)}
 OURS, LAYERS, JOINED = "ours", "torch.compile", "torch.compile, one product"
 

@@ -18,6 +18,7 @@ from unittest.mock import patch
 import torch
 import triton
 
+from benchmarks.bench_maps import SHAPES as MAPS
 from benchmarks.harness import drawn, hurry, milliseconds
 
 Cell = dict[str, Any]
@@ -25,7 +26,6 @@ Cell = dict[str, Any]
 SHAPES = {"Image": (256, 2, 1024, 32, 30), "long": (4, 8, 65_536, 64, 32)}
 WORKERS = 12
 ROWS = 262_144  # points of the arena's Image
-MAPS = {"three": (3, 64), "both": (1, 128), "out": (1, 64)}  # how many, and features that each makes
 
 
 def primal_cells(kernel: str) -> list[Cell]:

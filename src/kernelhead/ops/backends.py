@@ -18,8 +18,7 @@ SHORT_WIDTHS = (16, 32, 64)  # of points whose features are made by kernels
 SCARCE = 6144  # entries of such kernels' matrices that every device since Ampere has shared memory for
 LARGEST_SIDES = (
     2**13
-)  # such entries that Triton compiles for Blackwell's data centres; of more it makes a trap
-BLACKWELL = 10  # the compute capability of these, for which Triton compiles such kernels since 3.7
+)  # such entries that Triton, since 3.7, compiles for `BLACKWELL`; of more it makes a trap
 MOST_TAPS = 64
 MOST_ROWS = 1024  # of a table
 LARGEST_INVERSE = 64  # rows of a matrix
@@ -29,7 +28,7 @@ FARTHEST = 2**31  # places that a number of 32 bits tells apart
 HAS_TRITON = find_spec("triton") is not None
 # To ask `find_spec` would import a second's worth of torch.
 HAS_LENGTHS = (Path(torch.__file__).parent / "nn" / "attention" / "varlen.py").exists()
-HOPPER = 9  # the compute capability of GPUs with 227 KiB of shared memory, as Blackwell's data centres have
+HOPPER, BLACKWELL = 9, 10  # compute capabilities of GPUs for data centres, with 227 KiB of shared memory
 FLASH = 8  # the compute capability from which PyTorch's flash kernels run
 MANY_KEYS = 512  # from which the kernel for sequences of different lengths is faster than one with a mask
 GRID = 2**16 - 1  # blocks of a grid along all but its first axis

@@ -12,13 +12,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from kernelhead.ops.backends import BLACKWELL, HOPPER, MOST_MAPS
 from kernelhead.ops.triton.parts import Cut, aligned
 
 # Forward, and backward, where programs leave sums each: see `python -m benchmarks.plans maps maps-back`. The
 # first two are for tiles of few columns on devices with 227 KiB of shared memory.
 AMPLE, SCARCE = (Cut(128, 528, 4, 3), Cut(128, 132, 8, 3)), (Cut(64, 1056, 4, 3), Cut(32, 264, 4, 3))
 COLUMNS = 256
-MOST = 3  # maps
 SUMMED = tl.constexpr(16)  # rows of ones, the fewest of a product, that add up gradients for the biases
 Maps = Sequence[tuple[Tensor, Tensor]]
 
@@ -132,8 +132,8 @@ def cuts(x: Tensor, columns: int) -> tuple[Cut, Cut]:
         x: points, which tell the device.
         columns: of a tile of points and of all that maps make of it.
     """
-    ample = x.is_cuda and torch.cuda.get_device_properties(x.device).major in (9, 10) and columns <= COLUMNS
-    return AMPLE if ample else SCARCE
+    large = x.is_cuda and torch.cuda.get_device_properties(x.device).major in (HOPPER, BLACKWELL)
+    return AMPLE if large and columns <= COLUMNS else SCARCE
 
 
 def forward(x: Tensor, maps: Maps) -> list[Tensor]:
@@ -147,7 +147,7 @@ def forward(x: Tensor, maps: Maps) -> list[Tensor]:
     given = [each for (weight, bias), out in zip(maps, made, strict=True) for each in (weight, bias, out)]
     with torch.cuda.device_of(x):
         _forward[(min(triton.cdiv(rows, cut.tile), cut.programs),)](
-            aligned(x), *given, *[None] * (3 * (MOST - len(maps))), rows,
+            aligned(x), *given, *[None] * (3 * (MOST_MAPS - len(maps))), rows,
             TILE=cut.tile, C=c, E=e, num_warps=cut.warps, num_stages=cut.stages, maxnreg=cut.registers,
         )  # fmt: skip
     return made
@@ -165,7 +165,7 @@ def backward(x: Tensor, weights: Sequence[Tensor], grads: Sequence[Tensor]) -> t
     given = [each for weight, grad in zip(weights, grads, strict=True) for each in (weight, aligned(grad))]
     with torch.cuda.device_of(x):
         _backward[(programs,)](
-            aligned(x), *given, *[None] * (2 * (MOST - len(weights))), pull, parts, rows,
+            aligned(x), *given, *[None] * (2 * (MOST_MAPS - len(weights))), pull, parts, rows,
             TILE=cut.tile, C=c, E=e, MAPS=len(weights), num_warps=cut.warps, num_stages=cut.stages,
             maxnreg=cut.registers,
         )  # fmt: skip

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from kernelhead.ops.backends import MOST_MAPS
 from kernelhead.ops.eager import maps as eager
 from kernelhead.ops.triton import maps as kernels
 from kernelhead.ops.triton.parts import is_differentiated
@@ -16,7 +17,7 @@ Made = tuple[Tensor, Tensor, Tensor]
 def linear_maps(x: Tensor, maps: kernels.Maps) -> tuple[Tensor, ...]:
     """Maps of points that are in the precision of products already."""
     flat = [part.contiguous() for each in maps for part in each]
-    given = x.contiguous(), *flat, *[None] * (2 * (kernels.MOST - len(maps)))
+    given = x.contiguous(), *flat, *[None] * (2 * (MOST_MAPS - len(maps)))
     made: Made = traced_forward(*given) if torch.compiler.is_compiling() else _Maps.apply(*given)
     return made[: len(maps)]
 
@@ -29,7 +30,7 @@ def _pairs(parts: Sequence[Tensor | None]) -> list[tuple[Tensor, Tensor]]:
 
 def _forward(x: Tensor, *parts: Tensor | None) -> Made:
     made = kernels.forward(x, _pairs(parts))
-    made += [x.new_empty(0) for _ in range(kernels.MOST - len(made))]
+    made += [x.new_empty(0) for _ in range(MOST_MAPS - len(made))]
     return made[0], made[1], made[2]
 
 
