@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from kernelhead.errors import ShapeError
+from kernelhead.errors import BadInput, ShapeError
 from kernelhead.ops import backends, linear_maps
 from kernelhead.ops.backends import maps_backend
 from tests.inputs import points
@@ -99,3 +99,7 @@ def test_what_is_refused() -> None:
         linear_maps(x[:, 1:], given)
     with pytest.raises(ShapeError, match="linear_maps: axis `e`"):
         linear_maps(x, [(given[0][0], given[0][1][1:])])
+    with pytest.raises(BadInput, match="`maps` is no list of pairs of weight and bias, got a tensor first"):
+        linear_maps(x, given[0])  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="`maps` is no list of pairs of weight and bias, got none"):
+        linear_maps(x, [])

@@ -16,9 +16,7 @@ PLAIN = (Tensor, torch.nn.Parameter)  # types of tensors whose numbers lie where
 WIDEST = 128
 SHORT_WIDTHS = (16, 32, 64)  # of points whose features are made by kernels
 SCARCE = 6144  # entries of such kernels' matrices that every device since Ampere has shared memory for
-LARGEST_SIDES = (
-    2**13
-)  # such entries that Triton, since 3.7, compiles for `BLACKWELL`; of more it makes a trap
+LARGEST_SIDES = 2**13  # such entries for `BLACKWELL`, since Triton 3.7; of more it makes a trap
 MOST_TAPS = 64
 MOST_ROWS = 1024  # of a table
 LARGEST_INVERSE = 64  # rows of a matrix

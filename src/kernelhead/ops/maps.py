@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
+from kernelhead.errors import BadInput
 from kernelhead.ops.backends import maps_backend, products_of
 from kernelhead.ops.eager import maps as eager
 from kernelhead.shapes import check_axes
@@ -23,6 +24,7 @@ def linear_maps(x: Tensor, maps: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tenso
         maps: weight and bias of each.
 
     Raises:
+        BadInput: these are no pairs, such as one pair without a list around it.
         ShapeError: two axes disagree.
 
     Example:
@@ -31,6 +33,11 @@ def linear_maps(x: Tensor, maps: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tenso
         >>> [made.tolist() for made in linear_maps(torch.tensor([1.0, 3.0]), [double, one])]
         [[2.0, 6.0], [1.0]]
     """
+    if not maps or isinstance(maps[0], Tensor):
+        raise BadInput(
+            "linear_maps: `maps` is no list of pairs of weight and bias, "
+            f"got {'none' if not maps else 'a tensor first'}"
+        )
     for weight, bias in maps:
         check_axes("linear_maps", x=(x, "... c"), weight=(weight, "e c"), bias=(bias, "e"))
     if maps_backend(x, maps) == "triton":
